@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.ngrams.compiled import Scalar, compiled, inlined
+from elman.ngrams.compiled import Scalar, choose, compiled, inlined, prefetch
 from elman.ngrams.interpolation import Floats
 from elman.ngrams.trie import Array
 
@@ -39,6 +39,7 @@ BLOCK = 1 << BLOCK_BITS
 """Records that share a base of their pointers."""
 _U = np.uint64
 _ONE = _U(1)
+_NO_WORD = _U(1 << 63)
 _MARK = _U(19)  # a block of marks has 2 ** 19 bits
 
 
@@ -60,24 +61,51 @@ def _word(records: Words64, shape: Nodes, seen: Marks, level: Scalar, node: Scal
     return _bits(records, seen, at, shape[level, WORD])
 
 
+# These take numbers, not arrays: numba counts references of arrays that are passed past a `raise`.
+@inlined
+def _span(first: Scalar, end: Scalar, num_entries: Scalar) -> Scalar:
+    """Return the number of continuations, `end` - `first`."""
+    if _U(first) > _U(end) or _U(end) > _U(num_entries):
+        raise IndexError
+    return end - first
+
+
+@inlined
+def _exact(code: Scalar) -> Scalar:
+    """Return the number of a code that is not that of a bin."""
+    value = np.float32(np.uint32(code).view(np.float32))
+    if not value < np.inf:
+        raise IndexError
+    return value
+
+
+@inlined
+def _code(
+    records: Words64, shape: Nodes, seen: Marks, level: Scalar, node: Scalar, which: Scalar
+) -> Scalar:
+    """Return the code of the log probability (`which` is 0) or back-off weight (1) of an entry."""
+    at = _U(shape[level, START]) + _U(node) * _U(shape[level, WIDTH]) + _U(shape[level, WORD])
+    return _bits(records, seen, at + _U(which * shape[level, PROB]), shape[level, PROB + which])
+
+
 @inlined
 def _value(
     records: Words64, bins: Floats, shape: Nodes, seen: Marks, level: Scalar, node: Scalar,
     which: Scalar,
 ) -> Scalar:  # fmt: skip
     """Return the log probability (`which` is 0) or back-off weight (1) of an entry."""
-    at = _U(shape[level, START]) + _U(node) * _U(shape[level, WIDTH]) + _U(shape[level, WORD])
-    width = shape[level, PROB]
-    if which == 1:
-        at += _U(width)
-        width = shape[level, BACKOFF]
-    code = _bits(records, seen, at, width)
-    if width < EXACT:
+    code = _code(records, shape, seen, level, node, which)
+    if shape[level, PROB + which] < EXACT:
         return bins[_U(shape[level, PROB_BINS + which]) + code]
-    value = np.float32(np.uint32(code).view(np.float32))
-    if not value < np.inf:
-        raise IndexError
-    return value
+    return _exact(code)
+
+
+@inlined
+def _offset(records: Words64, shape: Nodes, seen: Marks, level: Scalar, node: Scalar) -> Scalar:
+    """Return the pointer of an entry, less the base of its block."""
+    at = _U(shape[level, START]) + _U(node + 1) * _U(shape[level, WIDTH])
+    width = shape[level, POINTER]
+    return np.int64(_bits(records, seen, at - _U(width), width))
 
 
 @inlined
@@ -89,9 +117,7 @@ def _pointer(
     base = np.int64(bases[_U(shape[level, BASES]) + (_U(node) >> _U(BLOCK_BITS))])
     if base < 0:
         return np.int64(wide[_U(-1 - base) * _U(BLOCK) + (_U(node) & _U(BLOCK - 1))])
-    at = _U(shape[level, START]) + _U(node + 1) * _U(shape[level, WIDTH])
-    width = shape[level, POINTER]
-    return base + np.int64(_bits(records, seen, at - _U(width), width))
+    return base + _offset(records, shape, seen, level, node)
 
 
 @inlined
@@ -105,9 +131,7 @@ def _children(
     else:
         first = _pointer(records, bases, wide, shape, seen, level, node)
         end = _pointer(records, bases, wide, shape, seen, level, node + 1)
-    if _U(first) > _U(end) or _U(end) > _U(shape[level + 1, SIZE]):
-        raise IndexError
-    return first, end - first
+    return first, _span(first, end, shape[level + 1, SIZE])
 
 
 @compiled
@@ -218,78 +242,142 @@ def score_rows(
             )  # fmt: skip
 
 
+@inlined
+def _pointer_address(
+    records_at: Scalar, roots_at: Scalar, shape: Nodes, level: Scalar, node: Scalar
+) -> Scalar:
+    """Return the address of what `_children` reads first."""
+    if level == 0:
+        return roots_at + (_U(node) << _U(2))
+    end = _U(shape[level, START]) + _U(node + 1) * _U(shape[level, WIDTH])
+    return records_at + ((end >> _U(6)) << _U(3))
+
+
 @compiled
 def score_lanes(
     records: Words64, bases: Array, wide: Array, roots: Array, unigrams: Floats, bins: Floats,
     shape: Nodes, closed: bool, boundary_id: int, seen: Marks, ids_T: Ids, cuts: Nodes,
     nodes_BK: Nodes, logprobs_T: Floats,
 ) -> None:  # fmt: skip
-    """Score the lanes between `cuts`, each from its own context, interleaved (see `walking`)."""
-    num_lanes, depth = len(cuts) - 1, nodes_BK.shape[1]
+    """Score the lanes between `cuts`, each from its own context, interleaved (see `walking`).
+
+    What `_score` and `_children` do is written out: numba counts references of the arrays of a
+    helper that has branches, which took more than half of the time.
+    """
+    num_lanes, depth = _U(len(cuts) - 1), nodes_BK.shape[1]
+    records_at, roots_at = _U(records.ctypes.data), _U(roots.ctypes.data)
     at, stop = cuts[:-1].copy(), cuts[1:]
     nodes, fresh = nodes_BK.copy(), np.full((num_lanes, depth + 1), -1, np.int64)
-    level, best = np.zeros(num_lanes, np.int64), np.zeros(num_lanes, np.int64)
+    level, best = np.full(num_lanes, -1, np.int64), np.zeros(num_lanes, np.int64)
     low, size = np.zeros(num_lanes, np.uint64), np.zeros(num_lanes, np.uint64)
     # The first bit of the records to search, and the bits of one.
     start, width = np.zeros(num_lanes, np.uint64), np.zeros(num_lanes, np.uint64)
-    word = np.zeros(num_lanes, np.uint64)
+    word, below = np.zeros(num_lanes, np.uint64), np.zeros(num_lanes, np.uint64)
     word_bits = shape[depth, WORD]
-    num_left = 0
+    searching, ended = np.zeros(num_lanes, np.uint64), np.zeros(num_lanes, np.uint64)
+    opening = np.zeros(num_lanes, np.uint64)
+    num_searching = num_ended = num_opening = num_left = _U(0)
     for lane in range(num_lanes):
-        level[lane] = -1
         if at[lane] < stop[lane]:
-            num_left += 1
             word[lane] = ids_T[at[lane]]
             fresh[lane, 0] = word[lane]
-    while num_left > 0:
-        for lane in range(num_lanes):
-            left = size[lane]
-            if left > _ONE:
-                half = left >> _ONE
-                middle = low[lane] + half
-                found = _bits(records, seen, start[lane] + middle * width[lane], word_bits)
-                low[lane] = middle if found <= word[lane] else low[lane]
-                size[lane] = left - half
-                continue
-            if at[lane] >= stop[lane]:
-                continue
-            k = level[lane]
-            more = True
-            if k >= 0:
-                if left == _ONE and word[lane] == _bits(
-                    records, seen, start[lane] + low[lane] * width[lane], word_bits
-                ):
-                    fresh[lane, k + 1] = np.int64(low[lane])
-                    best[lane] = k + 1
-                else:
-                    more = not closed
-            k += 1
-            while k < depth and more and nodes[lane, k] < 0:
+            ended[num_left] = lane
+            num_left += _ONE
+    num_ended = num_left
+    while num_left > _U(0):
+        for i in range(num_ended):
+            lane = ended[i]
+            k, more = level[lane], True
+            if k >= 0 and below[lane] == word[lane]:
+                fresh[lane, k + 1] = np.int64(low[lane])
+                best[lane] = k + 1
+            elif k >= 0:
+                more = not closed
+            while True:
                 k += 1
-            if k < depth and more:
-                level[lane] = k
-                first, number = _children(
-                    records, bases, wide, roots, shape, seen, k, nodes[lane, k]
-                )
-                low[lane], size[lane] = first, number
-                start[lane], width[lane] = shape[k + 1, START], shape[k + 1, WIDTH]
-                continue
-            logprobs_T[at[lane]] = _score(
-                records, unigrams, bins, shape, seen, nodes[lane], best[lane],
-                fresh[lane, best[lane]],
-            )  # fmt: skip
-            ends = word[lane] == _U(boundary_id)
-            for k in range(depth):
-                nodes[lane, k] = -1 if ends and k > 0 else fresh[lane, k]
-                fresh[lane, k] = -1
-            fresh[lane, depth] = -1
-            at[lane] += 1
-            level[lane], best[lane], size[lane] = -1, 0, 0
-            if at[lane] == stop[lane]:
-                num_left -= 1
-                continue
-            word[lane] = ids_T[at[lane]]
-            fresh[lane, 0] = word[lane]
+                while k < depth and more and nodes[lane, k] < 0:
+                    k += 1
+                if k < depth and more:
+                    level[lane] = k
+                    opening[num_opening] = lane
+                    num_opening += _ONE
+                    prefetch(_pointer_address(records_at, roots_at, shape, k, nodes[lane, k]))
+                    break
+                total, longest = np.float32(0.0), best[lane]
+                for k in range(depth - 1, longest - 1, -1):
+                    node = nodes[lane, k]
+                    if node >= 0 and k == 0:
+                        total += unigrams[_U(node), 1]
+                    elif node >= 0:
+                        code = _code(records, shape, seen, k, node, 1)
+                        if shape[k, BACKOFF] < EXACT:
+                            total += bins[_U(shape[k, BACKOFF_BINS]) + code]
+                        else:
+                            total += _exact(code)
+                node = fresh[lane, longest]
+                if longest == 0:
+                    total += unigrams[_U(node), 0]
+                else:
+                    code = _code(records, shape, seen, longest, node, 0)
+                    if shape[longest, PROB] < EXACT:
+                        total += bins[_U(shape[longest, PROB_BINS]) + code]
+                    else:
+                        total += _exact(code)
+                logprobs_T[at[lane]] = total
+                ends = word[lane] == _U(boundary_id)
+                for k in range(depth):
+                    nodes[lane, k] = -1 if ends and k > 0 else fresh[lane, k]
+                    fresh[lane, k] = -1
+                fresh[lane, depth] = -1
+                at[lane] += 1
+                if at[lane] == stop[lane]:
+                    num_left -= _ONE
+                    break
+                word[lane] = ids_T[at[lane]]
+                fresh[lane, 0] = word[lane]
+                k, more, best[lane] = -1, True, 0
+        number, num_searching, num_ended = num_searching, _U(0), _U(0)
+        for i in range(number):
+            lane = searching[i]
+            half = size[lane] >> _ONE
+            middle = low[lane] + half
+            read = _bits(records, seen, start[lane] + middle * width[lane], word_bits)
+            first = choose(read <= word[lane], middle, low[lane])
+            below[lane] = choose(read <= word[lane], read, below[lane])
+            left = size[lane] - half
+            low[lane], size[lane] = first, left
+            following = start[lane] + (first + (left >> _ONE)) * width[lane]
+            prefetch(records_at + ((following >> _U(6)) << _U(3)))
+            searching[num_searching] = ended[num_ended] = lane
+            num_searching += _U(left > _ONE)
+            num_ended += _U(left <= _ONE)
+        number, num_opening = num_opening, _U(0)
+        for i in range(number):
+            lane = opening[i]
+            k = level[lane]
+            node = _U(nodes[lane, k])
+            begin, end = np.int64(roots[node * _U(k == 0)]), np.int64(0)
+            if k == 0:
+                end = np.int64(roots[node + _ONE])
+            else:
+                for side in range(2):
+                    entry = node + _U(side)
+                    base = np.int64(bases[_U(shape[k, BASES]) + (entry >> _U(BLOCK_BITS))])
+                    begin = end
+                    if base < 0:
+                        end = np.int64(wide[_U(-1 - base) * _U(BLOCK) + (entry & _U(BLOCK - 1))])
+                    else:
+                        end = base + _offset(records, shape, seen, k, np.int64(entry))
+            found = _span(begin, end, shape[k + 1, SIZE])
+            # From the entry before the first continuation on, which stands for none.
+            first, left = _U(begin) - _ONE, _U(found) + _ONE
+            low[lane], size[lane], below[lane] = first, left, _NO_WORD
+            start[lane], width[lane] = shape[k + 1, START], shape[k + 1, WIDTH]
+            following = start[lane] + (first + (left >> _ONE)) * width[lane]
+            prefetch(records_at + ((following >> _U(6)) << _U(3)))
+            searching[num_searching] = ended[num_ended] = lane
+            num_searching += _U(left > _ONE)
+            num_ended += _U(left <= _ONE)
 
 
 @compiled

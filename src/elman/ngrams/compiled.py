@@ -41,17 +41,57 @@ def inlined(function: Callable[..., R]) -> Callable[..., R]:
     return _njit(function, inline="always")
 
 
+def _intrinsics() -> tuple[Callable[[Scalar], None], Callable[[Scalar, Scalar, Scalar], Scalar]]:
+    try:
+        numba, ir = _numba(), import_module("llvmlite.ir")
+        intrinsic = import_module("numba.extending").intrinsic
+    except ImportError:
+
+        def explain(*args: Any) -> Any:
+            raise _no_numba()
+
+        return explain, explain
+    types = numba.types
+
+    def prefetch(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+            kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+            function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+            # To read; into all caches; data.
+            hints = [number(0), number(3), number(1)]
+            builder.call(function, [builder.inttoptr(values[0], pointer), *hints])
+            return context.get_dummy_value()
+
+        return types.void(address), generate
+
+    def choose(typing: Any, condition: Any, one: Any, other: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            condition = builder.icmp_unsigned("!=", values[0], values[0].type(0))
+            chosen = builder.select(condition, *values[1:])
+            chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+            return chosen
+
+        return one(types.boolean, one, one), generate
+
+    return intrinsic(prefetch), intrinsic(choose)
+
+
 def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
     try:
         numba = _numba()
     except ImportError:
 
         def explain(*args: Any, **kwargs: Any) -> R:
-            raise ElmanError("n-gram models need the numba package", "pip install 'elman[ngram]'")
+            raise _no_numba()
 
         return explain
     loop: Callable[..., R] = numba.njit(nogil=True, error_model="numpy", **options)(function)
     return loop
+
+
+def _no_numba() -> ElmanError:
+    return ElmanError("n-gram models need the numba package", "pip install 'elman[ngram]'")
 
 
 def _numba() -> Any:
@@ -77,3 +117,10 @@ def _numba() -> Any:
 def _expect_scipy() -> None:
     if find_spec("scipy") is None:
         raise ImportError
+
+
+# Both take numbers, not arrays, as the inlined helpers do. Inside compiled loops only.
+prefetch, choose = _intrinsics()
+"""`prefetch(address)` loads the cache line of an address, for a read that comes later.
+`choose(condition, one, other)` is `one if condition else other` without a branch: the compiler
+makes most selections a branch, which costs more than what it saves if it is unpredictable."""
