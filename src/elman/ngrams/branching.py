@@ -36,12 +36,12 @@ _PREVIOUS, _ROW = range(2)
 class Branches(NamedTuple):
     """Arrays with a row for each stretch, in the order of their keys."""
 
-    branches: Numbers
+    branches: NDArray[Any]
     """The first row of the stretch's suffixes and its number of tokens, as one number (`key`); 0
     before the first stretch."""
-    branch_counts: Numbers
+    branch_counts: NDArray[Any]
     """The number of different continuations; then how often each of the most frequent follows."""
-    branch_tokens: NDArray[np.int32]
+    branch_tokens: NDArray[Any]
     """The most frequent continuations."""
 
 
@@ -79,8 +79,8 @@ class Watch:
         best = self._best()
         order = np.argsort(best.branches)
         table = _room(self._room)
-        for room, rows in zip(table, best, strict=True):
-            room[self._room - len(order) :] = rows[order]
+        for name in Branches._fields:
+            getattr(table, name)[self._room - len(order) :] = getattr(best, name)[order]
         return table
 
     def _look(self, places: NDArray[np.integer]) -> None:
