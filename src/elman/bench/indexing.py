@@ -29,13 +29,14 @@ _COPIED_AT_ONCE = 1 << 24
 
 
 def measure(
-    files: Sequence[str], folder: Path, num_tokens: int, memory: str, queries: int
+    files: Sequence[str], folder: Path, num_tokens: int, memory: str, queries: int, made: bool
 ) -> Iterator[Row]:
+    """`made`: the folder already has the index."""
     from elman.api import load
 
     text, out = text_of(files, folder, num_tokens), folder / "index"
     kind = ("--set", "tokenizer.kind=pretokenized")
-    cost = _made(out, "index", *text, *kind, "--memory", memory)
+    cost = None if made else _made(out, "index", *text, *kind, "--memory", memory)
     started = time.perf_counter()
     handle: Any = load(str(out))
     opened = time.perf_counter() - started
@@ -44,9 +45,10 @@ def measure(
     tokens, vocab_size = index.num_tokens, handle.tokenizer.vocab_size
     size = sum(file.stat().st_size for file in out.iterdir())
     settings = {"tokens": tokens, "types": vocab_size, "memory": memory, "threads": usable_cores()}
-    note(f"{tokens:,} tokens: {cost.seconds:,.0f} s")
-    yield Row("make the index", cost.seconds, None, None, "s", settings | vars(cost))
-    yield Row("memory", cost.peak_bytes / 1e6, None, None, "MB", settings)
+    if cost is not None:
+        note(f"{tokens:,} tokens: {cost.seconds:,.0f} s")
+        yield Row("make the index", cost.seconds, None, None, "s", settings | vars(cost))
+        yield Row("memory", cost.peak_bytes / 1e6, None, None, "MB", settings)
     yield Row("size", size / tokens, None, None, "bytes per token", settings)
     own = (out / INDEX_FILE).stat().st_size
     yield Row(f"size of {INDEX_FILE}", own / tokens, None, None, "bytes per token", settings)

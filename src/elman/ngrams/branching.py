@@ -11,6 +11,7 @@ D depths, K continuations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,10 +68,11 @@ class Watch:
 
     def passing(self, places: Iterable[NDArray[np.integer]]) -> Iterator[NDArray[np.integer]]:
         """Yield the places as they are."""
-        for part in places:
-            for start in range(0, len(part), _AT_ONCE):
-                self._look(part[start : start + _AT_ONCE])
-            yield part
+        with ThreadPoolExecutor(1) as aside:
+            for part in places:
+                looking = aside.submit(self._look, part)
+                yield part
+                looking.result()
         self._look(np.full(1, -1))
 
     def table(self) -> Branches:
@@ -84,11 +86,14 @@ class Watch:
         return table
 
     def _look(self, places: NDArray[np.integer]) -> None:
-        found = _room(LONGEST * (len(places) // FEWEST + 1))
-        number = _look(self._text, places, FEWEST, self._state, self._starts, *self._open, *found)
-        self._found.append(Branches(*(array[:number].copy() for array in found)))
-        if sum(len(some.branches) for some in self._found) > 4 * self._room:
-            self._found = [self._best()]
+        for start in range(0, len(places), _AT_ONCE):
+            some = places[start : start + _AT_ONCE]
+            found = _room(LONGEST * (len(some) // FEWEST + 1))
+            before = (self._state, self._starts, *self._open)
+            number = _look(self._text, some, FEWEST, *before, *found)
+            self._found.append(Branches(*(array[:number].copy() for array in found)))
+            if sum(len(one.branches) for one in self._found) > 4 * self._room:
+                self._found = [self._best()]
 
     def _best(self) -> Branches:
         """The stretches found so far that have most continuations."""

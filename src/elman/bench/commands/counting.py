@@ -82,6 +82,9 @@ def index(
     join: Annotated[
         int, option("N", "Index N parts of the text and join them, beside all at once.", min=0)
     ] = 0,
+    made: Annotated[
+        bool, option(None, "Only search in the index that the folder has.", "--made")
+    ] = False,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -95,4 +98,4 @@ def index(
         if join:
             show(bench.joined(files, at, size, memory, join), json=json)
         else:
-            show(bench.measure(files, at, size, memory, queries), json=json)
+            show(bench.measure(files, at, size, memory, queries, made), json=json)
