@@ -28,7 +28,7 @@ from elman.base.tensor_files import open_tensors
 from elman.ngrams import matching
 from elman.ngrams.branching import KEPT, Branches, Watch, key, num_branches
 from elman.ngrams.mapped import ArrayFile, damaged, write_arrays
-from elman.ngrams.matching import RARE_EVERY, Ids, Index, Numbers, Words
+from elman.ngrams.matching import RARE_EVERY, Ids, Numbers, Sizes, Words
 from elman.ngrams.model import check_ids
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.suffix_array import DEPTH, join_arrays, suffix_array
@@ -36,13 +36,11 @@ from elman.ngrams.suffix_array import DEPTH, join_arrays, suffix_array
 INDEX_FILE = "index.safetensors"
 FORMAT = 2
 _TYPES = {
-    **dict.fromkeys(matching.ARRAYS, "U64"),
+    **dict.fromkeys(("text", "places"), "U64"),
     **dict.fromkeys(("first", "line_ends", "branches", "branch_counts"), "I64"),
     "branch_tokens": "I32",
 }
-"""The packed arrays first, in the order of their marks."""
-_LATER = ("rare", "rare_before", *Branches._fields)
-"""Arrays that format 1 does not have."""
+"""The packed arrays first, in the order of their marks. Format 1 does not have the branches."""
 _MOST_RARE = 1 / 16
 """Share of the tokens that may be rare: reading one takes three times as long."""
 _LINES_EVERY = 1 << 14
@@ -64,11 +62,11 @@ class Place:
 @dataclass
 class TextIndex:
     text: Words
-    rare: Words
-    rare_before: Words
+    """The tokens, packed (see `matching`)."""
     places: Words
+    """The position of each suffix in sorted order, packed."""
     first: Numbers
-    """This and the arrays before it are described in `matching.Index`."""
+    """(V + 1,) the number of suffixes that begin with a smaller token."""
     line_ends: Numbers
     """The number of line ends before every 16,384th token."""
     branches: Numbers
@@ -78,7 +76,7 @@ class TextIndex:
     num_tokens: int
     """With the boundary token in front."""
     boundary_id: int
-    text_bits: int
+    token_bits: int
     """The bits of a token that is not rare."""
     files: list[tuple[str, int]] = field(default_factory=list)
     """The files of the text and their numbers of lines; none if they do not fit the text."""
@@ -206,68 +204,54 @@ class TextIndex:
     def run(self, loop: Callable[..., None], *arguments: Any) -> None:
         """Call a loop of `matching` on the index."""
         self.check_unchanged()
+        before = (self.text, self.places, self.first, tuple(self._sizes))
         try:
             if self.file is None:
-                loop(self._arrays, None, *arguments)
+                loop(*before, None, *arguments)
             else:
-                self.file.run(loop, [self._arrays], arguments)
+                self.file.run(loop, before, arguments)
         except IndexError as error:
             raise _broken() from error
 
     @cached_property
-    def _arrays(self) -> Index:
-        widths = _Widths(self.text_bits, self.first)
-        return Index(
-            self.text,
-            self.text_bits,
-            widths.escape,
-            self.rare,
-            widths.rare,
-            widths.num_rare,
-            self.rare_before,
-            widths.before,
-            self.places,
-            widths.places,
-            self.num_tokens,
-            self.first,
-        )
+    def _sizes(self) -> Sizes:
+        return _sizes(self.token_bits, self.first)
 
 
-class _Widths:
-    """The bits of the numbers of each packed array, given those of a token that is not rare."""
-
-    def __init__(self, text: int, first: Numbers) -> None:
-        vocab_size, self.num_tokens = len(first) - 1, int(first[-1])
-        self.text = text
-        self.escape = (1 << text) - (vocab_size > 1 << text)
-        self.num_rare = self.num_tokens - int(first[min(self.escape, vocab_size)])
-        self.rare = bits_for(max(1, vocab_size - self.escape))
-        self.before = bits_for(self.num_rare + 1)
-        self.places = bits_for(self.num_tokens)
-
-    def shapes(self) -> dict[str, list[int]]:
-        """The shapes of the packed arrays."""
-        samples = -(-self.num_tokens // RARE_EVERY)
-        return {
-            "text": _words(self.num_tokens, self.text),
-            "rare": _words(self.num_rare, self.rare),
-            "rare_before": _words(samples, self.before),
-            "places": _words(self.num_tokens, self.places),
-        }
-
-    @classmethod
-    def best(cls, first: Numbers) -> _Widths:
-        """Those that take least space."""
-        full = bits_for(len(first) - 1)
-        every = [cls(text, first) for text in range(1, full + 1)]
-        few = [widths for widths in every if widths.num_rare <= _MOST_RARE * widths.num_tokens]
-        return min(few, key=lambda widths: sum(size for (size,) in widths.shapes().values()))
+def _sizes(token_bits: int, first: Numbers) -> Sizes:
+    vocab_size, size = len(first) - 1, int(first[-1])
+    escape = (1 << token_bits) - (vocab_size > 1 << token_bits)
+    num_rare = size - int(first[min(escape, vocab_size)])
+    rare_start, rare_bits = _num_words(size, token_bits), bits_for(max(1, vocab_size - escape))
+    return Sizes(
+        size=size,
+        token_bits=token_bits,
+        place_bits=bits_for(size),
+        escape=escape,
+        num_rare=num_rare,
+        rare_start=rare_start,
+        rare_bits=rare_bits,
+        before_start=rare_start + _num_words(num_rare, rare_bits),
+        before_bits=bits_for(num_rare + 1),
+    )
 
 
-def _words(number: int, width: int) -> list[int]:
-    """The shape of a packed array. It ends with a word more than is needed, and is a multiple of 64
+def _smallest(first: Numbers) -> Sizes:
+    """The sizes with which the text takes least space, where not too many of its tokens are rare:
+    they depend on how often each token occurs, so joined indexes have those of the whole."""
+    every = [_sizes(bits, first) for bits in range(1, bits_for(len(first) - 1) + 1)]
+    few = [sizes for sizes in every if sizes.num_rare <= _MOST_RARE * sizes.size]
+    return min(few, key=_text_words)
+
+
+def _text_words(sizes: Sizes) -> int:
+    return sizes.before_start + _num_words(-(-sizes.size // RARE_EVERY), sizes.before_bits)
+
+
+def _num_words(number: int, width: int) -> int:
+    """The words of packed numbers. There is one more than is needed, and they are a multiple of 64
     bytes: such arrays come first in a file, and `branches` is known when `places` is written."""
-    return [-(-(number * width // 64 + 2) // 8) * 8]
+    return -(-(number * width // 64 + 2) // 8) * 8
 
 
 def bits_for(number: int) -> int:
@@ -304,14 +288,15 @@ def load_index(path: Path) -> tuple[TextIndex, dict[str, Any]]:
     """Open an index; also return its whole header."""
     with open_tensors(path) as opened:
         is_first = opened.header.get("format") == 1
-    file = ArrayFile(path, _TYPES, 1 if is_first else FORMAT, {}, absent=_LATER if is_first else ())
+    absent = Branches._fields if is_first else ()
+    file = ArrayFile(path, _TYPES, 1 if is_first else FORMAT, {}, absent=absent)
     header = file.header
     names = ("num_tokens", "boundary_id", "files")
     try:
         about: dict[str, Any] = {name: header[name] for name in names}
-        about["text_bits"] = bits_for(len(file.arrays["first"]) - 1)
+        about["token_bits"] = bits_for(len(file.arrays["first"]) - 1)
         if not is_first:
-            about["text_bits"] = header["text_bits"]
+            about["token_bits"] = header["token_bits"]
         index = TextIndex(**dict[str, Any](file.arrays), **about, file=file)
         index.files = [(str(name), int(lines)) for name, lines in index.files]
         for name in ("first", "line_ends", *Branches._fields):
@@ -345,10 +330,11 @@ class _Plan:
         check_ids(self.text, self.vocab_size)
         size = len(self.text)
         self.first = self._first()
-        self.widths = _Widths.best(self.first)
+        self.sizes = _smallest(self.first)
         number = num_branches(size)
         self.shapes = {
-            **self.widths.shapes(),
+            "text": [_text_words(self.sizes)],
+            "places": [_num_words(size, self.sizes.place_bits)],
             "first": [self.vocab_size + 1],
             "line_ends": [-(-size // _LINES_EVERY) + 1],
             "branches": [number],
@@ -360,7 +346,7 @@ class _Plan:
     def header(self) -> dict[str, Any]:
         files = self.files if self._num_line_ends() - self._num_lines() in (0, -1) else []
         names = {"num_tokens": len(self.text), "boundary_id": self.boundary_id}
-        names["text_bits"] = self.widths.text
+        names["token_bits"] = self.sizes.token_bits
         return {**names, "files": [list(file) for file in files]}
 
     def arrays(
@@ -372,14 +358,10 @@ class _Plan:
             places = join_arrays(self.text, self.vocab_size, self._sorted_parts(), **options)
         else:
             places = suffix_array(self.text, self.vocab_size, memory=memory, **options)
-        watch, widths, escape = Watch(self.text), self.widths, self.widths.escape
-        codes = (np.minimum(part, escape) for part in self._text_parts())
-        rare = (part[part >= escape] - escape for part in self._text_parts())
+        watch = Watch(self.text)
         return {
-            "text": self._packed("text", codes, widths.text),
-            "rare": self._packed("rare", rare, widths.rare),
-            "rare_before": self._packed("rare_before", self._rare_before(), widths.before),
-            "places": self._packed("places", watch.passing(places), widths.places),
+            "text": self._packed_text(),
+            "places": _packed(watch.passing(places), len(self.text), self.sizes.place_bits),
             "first": [self.first],
             "line_ends": [self._line_ends],
             **{name: _later(watch, name) for name in Branches._fields},
@@ -389,21 +371,22 @@ class _Plan:
         for start in range(0, len(self.text), _PACKED_AT_ONCE):
             yield self.text[start : start + _PACKED_AT_ONCE]
 
+    def _packed_text(self) -> Iterator[Words]:
+        sizes, escape = self.sizes, self.sizes.escape
+        codes = (np.minimum(part, escape) for part in self._text_parts())
+        rare = (part[part >= escape] - escape for part in self._text_parts())
+        yield from _packed(codes, sizes.size, sizes.token_bits)
+        yield from _packed(rare, sizes.num_rare, sizes.rare_bits)
+        samples = -(-sizes.size // RARE_EVERY)
+        yield from _packed(self._rare_before(), samples, sizes.before_bits)
+
     def _rare_before(self) -> Iterator[Numbers]:
         before = 0
         for part in self._text_parts():
-            sums = np.add.reduceat(part >= self.widths.escape, range(0, len(part), RARE_EVERY))
+            sums = np.add.reduceat(part >= self.sizes.escape, range(0, len(part), RARE_EVERY))
             ends = before + np.cumsum(sums)
             yield np.concatenate([[before], ends[:-1]])
             before = int(ends[-1])
-
-    def _packed(self, name: str, parts: Iterable[NDArray[Any]], width: int) -> Iterator[Words]:
-        """Pack consecutive parts of any lengths, up to the size of the array."""
-        (left,) = self.shapes[name]
-        for words in _packed(parts, width):
-            yield words
-            left -= len(words)
-        yield np.zeros(left, np.uint64)
 
     def _sorted_parts(self) -> list[tuple[int, Iterator[Numbers]]]:
         """Where each part begins, and its sorted positions in the whole text."""
@@ -435,9 +418,9 @@ class _Plan:
         return sum(num_lines for _, num_lines in self.files)
 
 
-def _packed(parts: Iterable[NDArray[Any]], width: int) -> Iterator[Words]:
-    """Pack consecutive parts of any lengths; the words end with one more than is needed."""
-    left = np.empty(0, np.int64)
+def _packed(parts: Iterable[NDArray[Any]], number: int, width: int) -> Iterator[Words]:
+    """Pack consecutive parts of any lengths, `number` numbers in all."""
+    left, num_words = np.empty(0, np.int64), _num_words(number, width)
     for part in parts:
         for start in range(0, len(part), _PACKED_AT_ONCE):
             values = np.concatenate([left, part[start : start + _PACKED_AT_ONCE]])
@@ -445,8 +428,9 @@ def _packed(parts: Iterable[NDArray[Any]], width: int) -> Iterator[Words]:
             words = np.zeros(whole * width // 64 + 1, np.uint64)
             matching.pack(values[:whole], width, words)
             yield words[:-1]
+            num_words -= len(words) - 1
             left = values[whole:]
-    words = np.zeros(-(-len(left) * width // 64) + 1, np.uint64)
+    words = np.zeros(num_words, np.uint64)
     matching.pack(left, width, words)
     yield words
 
@@ -476,22 +460,24 @@ def _consistent(index: TextIndex, is_first: bool) -> bool:
         and bool((np.diff(first) >= 0).all())
         and type(index.boundary_id) is int
         and 0 <= index.boundary_id < index.vocab_size
-        and type(index.text_bits) is int
-        and 1 <= index.text_bits <= bits_for(index.vocab_size)
+        and type(index.token_bits) is int
+        and 1 <= index.token_bits <= bits_for(index.vocab_size)
         and index.line_ends.shape == (-(-size // _LINES_EVERY) + 1,)
     )
     if not sound:
         return False
-    widths = _Widths(index.text_bits, first)
+    sizes = _sizes(index.token_bits, first)
+    words = [_text_words(sizes), _num_words(size, sizes.place_bits)]
     if is_first:
-        bits = (widths.text, widths.places)
-        shapes = [(-(-size * width // 64) + 1,) for width in bits]
-        return [index.text.shape, index.places.shape] == shapes
+        words = [-(-size * bits // 64) + 1 for bits in (sizes.token_bits, sizes.place_bits)]
+    if [index.text.shape, index.places.shape] != [(number,) for number in words]:
+        return False
+    if is_first:
+        return True
     number, branches = num_branches(size), index.branches
     tokens, counts = index.branch_tokens, index.branch_counts
     return (
-        all(list(getattr(index, name).shape) == shape for name, shape in widths.shapes().items())
-        and branches.shape == (number,)
+        branches.shape == (number,)
         and counts.shape == (number, 1 + KEPT)
         and tokens.shape == (number, KEPT)
         and bool((np.diff(branches) >= 0).all() and (counts >= 0).all())

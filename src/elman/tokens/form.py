@@ -9,7 +9,7 @@ numbers as N   `N` is an entry, and no entry is a number
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 MOST_ATTACHED = 0.01
@@ -19,6 +19,7 @@ FEWEST_MERGES = 200
 NUMBER = "N"
 SPECIAL = re.compile(r"<\w+>|-[LR][RCS]B-")  # <unk>, <s>; brackets of treebanks
 NUMBERS = re.compile(r"\d+(?:[.,:]\d+)*")
+_ENDS = (",", ";", "!", "?")
 _ATTACHED = re.compile(r".*\w[,;!?]")
 
 
@@ -46,30 +47,34 @@ class Form:
         return ", ".join(steps)
 
 
-def form_of(kind: str, spellings: Iterable[str], *, lowercases: bool) -> Form:
-    """Infer the form of the training text from the vocabulary, without the boundary and the unknown
-    token; the plain form if in doubt. `lowercases`: the tokenizer itself does."""
+def form_of(
+    kind: str, entries: Collection[str], special: Collection[str], *, lowercases: bool
+) -> Form:
+    """Infer the form of the training text from the entries of a vocabulary but for `special` ones;
+    the plain form if in doubt. `lowercases`: the tokenizer itself does.
+
+    The entries may be millions, so they are gone through without lists of them.
+    """
     if kind == "byte" or ":" in kind:
         return Form()
-    entries = [word for word in spellings if not SPECIAL.fullmatch(word)]
-    numbers = (
-        kind == "pretokenized" and NUMBER in entries and not any(map(NUMBERS.fullmatch, entries))
-    )
-    cased = [word for word in entries if word.lower() != word.upper()]
-    if kind in ("bpe", "sentencepiece"):
-        # Single characters are there whether or not the text has them.
-        cased = [word for word in cased if len(word.strip()) > 1]
-        certain = len(cased) >= FEWEST_MERGES
-    else:
-        certain = bool(cased)
-    letters = [word.replace(NUMBER, "") for word in cased] if numbers else cased
-    is_lower = all(word == word.lower() for word in letters)
+    is_words = kind == "pretokenized"
+    numbers = is_words and NUMBER in entries and not any(map(NUMBERS.fullmatch, entries))
+    num_cased = num_longer = num_attached = 0
+    is_lower = True
+    for entry in entries:
+        if entry.lower() == entry.upper() or entry in special or SPECIAL.fullmatch(entry):
+            continue
+        if kind in ("bpe", "sentencepiece") and len(entry.strip()) < 2:
+            continue  # single characters are there whether or not the text has them
+        word = entry.replace(NUMBER, "") if numbers else entry
+        num_cased += 1
+        is_lower = is_lower and word == word.lower()
+        num_longer += len(word) > 1
+        num_attached += is_words and word[-1:] in _ENDS and _ATTACHED.fullmatch(word) is not None
+    certain = num_cased >= (FEWEST_MERGES if kind in ("bpe", "sentencepiece") else 1)
     lowercase = certain and is_lower and not lowercases
-    if kind != "pretokenized":
+    of_words = num_longer > num_cased / 2
+    if not is_words or not of_words or num_attached > MOST_ATTACHED * num_cased:
         return Form(lowercase=lowercase)
-    of_words = sum(len(word) > 1 for word in letters) > len(letters) / 2
-    attached = sum(_ATTACHED.fullmatch(word) is not None for word in letters)
-    if not of_words or attached > MOST_ATTACHED * len(letters):
-        return Form(lowercase=lowercase)
-    no_marks = not {".", ","} & set(entries)
+    no_marks = "." not in entries and "," not in entries
     return Form(lowercase, True, no_marks, numbers)

@@ -144,7 +144,7 @@ class Tokenizer:
     def spellings(self) -> list[str]:
         """Return the text of each id: " the" with its space, <eos>, <unk>, stray bytes as
         <0xE2>."""
-        return list(map(self.token, range(self.vocab_size)))
+        return list(self._spellings)
 
     def names(self) -> list[str]:
         """Return the name of each id in a text of tokens separated by spaces, as other tools write
@@ -167,9 +167,10 @@ class Tokenizer:
         """What the training text looked like."""
         if isinstance(self.backend, TableBackend):
             return Form(**self.backend.table.header["form"])
-        special = {self.boundary_id, self.unknown_id}
-        spellings = (self.token(id) for id in range(self.vocab_size) if id not in special)
-        return form_of(self.kind, spellings, lowercases=self.lowercase)
+        # The names of words are their spellings, and take no memory: they are there.
+        entries = self._kind.vocab if self._kind.has_table else self._spellings
+        special = {self._kind.boundary, self._kind.unknown}
+        return form_of(self.kind, entries, special, lowercases=self.lowercase)
 
     @cached_property
     def hash(self) -> str:
@@ -259,9 +260,13 @@ class Tokenizer:
             return self._kind.pieces()
 
     @cached_property
+    def _spellings(self) -> list[str]:
+        return list(map(self.token, range(self.vocab_size)))
+
+    @cached_property
     def _id_of_spelling(self) -> dict[str, int]:
         ids: dict[str, int] = {}
-        for i, spelling in enumerate(self.spellings()):
+        for i, spelling in enumerate(self._spellings):
             ids.setdefault(spelling, i)
         return ids
 

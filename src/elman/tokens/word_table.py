@@ -130,14 +130,11 @@ def write_table(
     tokenizer_file: Path, content: bytes, vocab: Mapping[str, int], header: Mapping[str, Any]
 ) -> None:
     """Write the table of a tokenizer.json with this content, if its ids have no gaps."""
-    words = [b""] * len(vocab)
-    for word, id in vocab.items():
-        if id < len(words):
-            words[id] = word.encode()
-    joined = _END.join([*words, b""])
-    if joined.count(_END) != len(words) or b"" in words:
+    joined = "\n".join([*sorted(vocab, key=vocab.__getitem__), ""]).encode()
+    if max(vocab.values()) >= len(vocab) or joined.count(_END) > len(vocab):
         return
-    order = np.array(sorted(range(len(words)), key=words.__getitem__), np.int32)
+    # The order of code points is that of bytes of UTF-8.
+    order = np.fromiter((vocab[word] for word in sorted(vocab)), np.int32, len(vocab))
     about = {"format": FORMAT, "of": hashlib.sha256(content).hexdigest(), **header}
     arrays: dict[str, Any] = {
         "order": ("I32", [len(order)], [order]),
