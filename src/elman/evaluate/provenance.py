@@ -125,37 +125,42 @@ class IndexedText:
         encoded = [(tokenizer or self.tokenizer).encode(pattern) for pattern in patterns]
         if not len(encoded[0]):
             raise UsageError("there is nothing to find in an empty text", "give a word or more")
-        parts: list[tuple[Any, Any]] = []
-        total, places = 0, list[Occurrence]()
-        for ids in encoded:
-            low, high = self.index.rows(ids)
-            total += high - low
-            parts.append(self.index.continuations(low, high, len(ids)))
+        ranges = [(*self.index.rows(ids), len(ids)) for ids in encoded]
+        places = list[Occurrence]()
+        for low, high, length in ranges:
             # Spread over the range: neighbours in it go on in the same way.
             wanted = min(num_places - len(places), high - low)
             rows = np.linspace(low, high - 1, wanted).round().astype(np.int64)
             for row in rows.tolist():
                 (position,) = self.index.positions(row, row + 1).tolist()
-                places.append(self.occurrence(position, len(ids)))
-        tokens, numbers = parts[0]
-        if len(parts) > 1:
-            joined = np.concatenate([one for one, _ in parts])
-            tokens, which = np.unique(joined, return_inverse=True)
-            numbers = np.zeros(len(tokens), np.int64)
-            np.add.at(numbers, which, np.concatenate([some for _, some in parts]))
-            order = np.lexsort((tokens, -numbers))
-            tokens, numbers = tokens[order], numbers[order]
+                places.append(self.occurrence(position, length))
+        tokens, numbers, num_continuations = self._continuations(ranges, k)
+        followed = sum(self.index.num_followed(*some) for some in ranges)
         # Of all continuations, which may be very many, only those that are shown become objects.
-        followed = int(numbers.sum())
         frequent = zip(tokens[:k].tolist(), numbers[:k].tolist(), strict=True)
         rows_shown = [(self.tokenizer.token(t), n, n / followed) for t, n in frequent]
         return Found(
-            count=total,
+            count=sum(high - low for low, high, _ in ranges),
             continuations=Rows(rows_shown, ("token", "count", "share")),
-            num_continuations=len(tokens),
+            num_continuations=num_continuations,
             places=places,
             unknown=int((encoded[0] == self.tokenizer.unknown_id).sum()),
         )
+
+    def _continuations(
+        self, ranges: Sequence[tuple[int, int, int]], k: int
+    ) -> tuple[NDArray[Any], NDArray[Any], int]:
+        """The `k` most frequent continuations of all ranges together, or more, how often each
+        follows, and the number of all."""
+        if len(ranges) == 1:
+            return self.index.most_frequent(*ranges[0], k)
+        parts = [self.index.continuations(*some) for some in ranges]
+        joined = np.concatenate([one for one, _ in parts])
+        tokens, which = np.unique(joined, return_inverse=True)
+        numbers = np.zeros(len(tokens), np.int64)
+        np.add.at(numbers, which, np.concatenate([some for _, some in parts]))
+        order = np.lexsort((tokens, -numbers))
+        return tokens[order], numbers[order], len(tokens)
 
     def occurrence(self, position: int, length: int) -> Occurrence:
         """Describe the stretch of tokens at a position."""

@@ -19,9 +19,9 @@ import time
 import weakref
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from elman.base import tensor_files
 from elman.base.documents import RESTORE
 from elman.base.errors import ElmanError
 from elman.base.files import explained
-from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, TensorFile
+from elman.base.tensor_files import BLOCK_SHIFT, BLOCK_SIZE, NUMPY_TYPES, Entry, TensorFile
 
 Marks = tuple[NDArray[np.uint8], ...]
 SMALL = 64 << 20
@@ -72,10 +72,12 @@ class ArrayFile:
         floats: Mapping[str, Floats],
         *,
         small: int | None = None,
+        absent: Collection[str] = (),
     ) -> None:
         """Open a file that has arrays of the wanted names and types, and format `number`.
 
-        Files of up to `small` bytes, by default `SMALL`, are read into memory.
+        Files of up to `small` bytes, by default `SMALL`, are read into memory. Wanted arrays that
+        the format does not have are `absent`, and empty.
         """
         self.path = path
         self.mapping: mmap.mmap | None = None
@@ -90,8 +92,11 @@ class ArrayFile:
                     f"{path} has format {self.header.get('format')}; this version reads {number}",
                     "upgrade elman, or train the model again",
                 )
-            if {name: entry.dtype for name, entry in file.table.items()} != dict(wanted):
-                raise damaged(path, f"its arrays are not {', '.join(wanted)}")
+            there = {name: dtype for name, dtype in wanted.items() if name not in absent}
+            if {name: entry.dtype for name, entry in file.table.items()} != there:
+                raise damaged(path, f"its arrays are not {', '.join(there)}")
+            nothing = {name: Entry(wanted[name], (0,), 0, 0) for name in absent}
+            file = replace(file, table=file.table | nothing)
             self._open(file, list(wanted))
 
     def _open(self, file: TensorFile, names: list[str]) -> None:

@@ -1,9 +1,12 @@
 """An index of a text: find any stretch of tokens in it, however long, in milliseconds.
 
-The text and its suffix array (`suffix_array.py`) are packed to as many bits as their numbers need:
-6 bytes a token for both where vocabulary size times tokens is at most 2^48, which is a billion
-tokens of 262,144 types. The file is mapped and opens at once whatever its size; a search reads a
-few dozen places of it. Compiled loops are in `matching.py`.
+The text and its suffix array (`suffix_array.py`) are packed to as many bits as their numbers need,
+and rare tokens are apart from the others (`matching.py`, which has the compiled loops): a billion
+tokens of three million types take 30 bits for each place and 15 for each token. The file is mapped
+and opens at once whatever its size; a search reads a few dozen places of it. What follows the most
+frequent words is not counted but looked up (`branching.py`).
+
+Format 1 had no rare tokens and no table of what follows.
 
 Position 0 of the text is a boundary token, as before any text. Line numbers come from the number of
 line ends before every 16,384th token.
@@ -21,16 +24,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.errors import ElmanError
+from elman.base.tensor_files import open_tensors
 from elman.ngrams import matching
+from elman.ngrams.branching import KEPT, Branches, Watch, key, num_branches
 from elman.ngrams.mapped import ArrayFile, damaged, write_arrays
-from elman.ngrams.matching import Ids, Numbers, Words
+from elman.ngrams.matching import RARE_EVERY, Ids, Numbers, Sizes, Words
 from elman.ngrams.model import check_ids
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.suffix_array import DEPTH, join_arrays, suffix_array
 
 INDEX_FILE = "index.safetensors"
-FORMAT = 1
-_TYPES = {"text": "U64", "places": "U64", "first": "I64", "line_ends": "I64"}
+FORMAT = 2
+_TYPES = {
+    **dict.fromkeys(("text", "places"), "U64"),
+    **dict.fromkeys(("first", "line_ends", "branches", "branch_counts"), "I64"),
+    "branch_tokens": "I32",
+}
+"""The packed arrays first, in the order of their marks. Format 1 does not have the branches."""
+_MOST_RARE = 1 / 16
+"""Share of the tokens that may be rare: reading one takes three times as long."""
 _LINES_EVERY = 1 << 14
 _PACKED_AT_ONCE = 1 << 20
 
@@ -50,16 +62,22 @@ class Place:
 @dataclass
 class TextIndex:
     text: Words
-    """The tokens, packed."""
+    """The tokens, packed (see `matching`)."""
     places: Words
     """The position of each suffix in sorted order, packed."""
     first: Numbers
     """(V + 1,) the number of suffixes that begin with a smaller token."""
     line_ends: Numbers
     """The number of line ends before every 16,384th token."""
+    branches: Numbers
+    branch_counts: Numbers
+    branch_tokens: NDArray[np.int32]
+    """What follows frequent stretches: see `branching.Branches`."""
     num_tokens: int
     """With the boundary token in front."""
     boundary_id: int
+    token_bits: int
+    """The bits of a token that is not rare."""
     files: list[tuple[str, int]] = field(default_factory=list)
     """The files of the text and their numbers of lines; none if they do not fit the text."""
     file: ArrayFile | None = field(default=None, repr=False, compare=False)
@@ -76,8 +94,7 @@ class TextIndex:
 
     @property
     def num_bytes(self) -> int:
-        arrays = (self.text, self.places, self.first, self.line_ends)
-        return sum(array.nbytes for array in arrays)
+        return sum(getattr(self, name).nbytes for name in _TYPES)
 
     @classmethod
     def build(cls, ids: Ids, num_threads: int | None = None, **sizes: Any) -> TextIndex:
@@ -112,6 +129,26 @@ class TextIndex:
         order = np.argsort(-counts, kind="stable")
         return tokens[order], counts[order]
 
+    def most_frequent(
+        self, low: int, high: int, depth: int, k: int
+    ) -> tuple[Numbers, Numbers, int]:
+        """The first `k` of `continuations`, or more, and the number of all."""
+        at = int(np.searchsorted(self.branches, key(low, depth)))
+        found = at < len(self.branches) and self.branches[at] == key(low, depth)
+        if found and depth and k <= KEPT:
+            number, *counts = self.branch_counts[at].tolist()
+            tokens = self.branch_tokens[at].astype(np.int64)
+            kept = min(number, len(tokens))
+            return tokens[:kept], np.array(counts[:kept]), number
+        tokens, numbers = self.continuations(low, high, depth)
+        return tokens, numbers, len(tokens)
+
+    def num_followed(self, low: int, high: int, depth: int) -> int:
+        """How many of a range of suffixes have a token after their first `depth`."""
+        # Only the suffix at the end of the text may have none; it comes first.
+        ends = low < high and int(self.positions(low, low + 1)[0]) + depth == self.num_tokens
+        return high - low - ends
+
     def follow(self, before: Ids, tokens: Ids, targets_T: Ids) -> tuple[Numbers, Numbers]:
         """Read `tokens` after the context `before`: see `matching.follow`.
 
@@ -136,12 +173,16 @@ class TextIndex:
 
     def positions(self, low: int, high: int) -> Numbers:
         """The positions of a range of suffixes."""
-        return self._unpack("places", low, high - low)
+        places = np.zeros(max(0, high - low), np.int64)
+        self.run(matching.read_places, low, places)
+        return places
 
     def tokens(self, position: int, number: int) -> Numbers:
         """At most `number` tokens of the text from a position on."""
         start = max(0, position)
-        return self._unpack("text", start, min(position + number, self.num_tokens) - start)
+        tokens = np.zeros(max(0, min(position + number, self.num_tokens) - start), np.int64)
+        self.run(matching.read_tokens, start, tokens)
+        return tokens
 
     def place(self, position: int, newlines_V: NDArray[Any]) -> Place:
         """The file and the line of a position; `newlines_V` has the line ends in each token."""
@@ -160,41 +201,57 @@ class TextIndex:
         if self.file is not None:
             self.file.check_unchanged()
 
-    def _unpack(self, name: str, first: int, number: int) -> Numbers:
-        values = np.zeros(max(0, number), np.int64)
-        which = list(_TYPES).index(name)
-        width = self.text_bits if name == "text" else self.place_bits
-        self._guarded(matching.unpack, (getattr(self, name), width), (which, first, values))
-        limit = self.vocab_size if name == "text" else self.num_tokens
-        if len(values) and int(values.max()) >= limit:
-            raise _broken()
-        return values
-
     def run(self, loop: Callable[..., None], *arguments: Any) -> None:
-        """Call a loop of `matching` on the arrays of the index."""
-        before = (
-            *(self.text, self.text_bits, self.places, self.place_bits),
-            *(self.num_tokens, self.first),
-        )
-        self._guarded(loop, before, arguments)
-
-    def _guarded(self, loop: Callable[..., None], before: Sequence[Any], after: Any) -> None:
+        """Call a loop of `matching` on the index."""
         self.check_unchanged()
+        before = (self.text, self.places, self.first, tuple(self._sizes))
         try:
             if self.file is None:
-                loop(*before, None, *after)
+                loop(*before, None, *arguments)
             else:
-                self.file.run(loop, before, after)
+                self.file.run(loop, before, arguments)
         except IndexError as error:
             raise _broken() from error
 
-    @property
-    def text_bits(self) -> int:
-        return bits_for(self.vocab_size)
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return _sizes(self.token_bits, self.first)
 
-    @property
-    def place_bits(self) -> int:
-        return bits_for(self.num_tokens)
+
+def _sizes(token_bits: int, first: Numbers) -> Sizes:
+    vocab_size, size = len(first) - 1, int(first[-1])
+    escape = (1 << token_bits) - (vocab_size > 1 << token_bits)
+    num_rare = size - int(first[min(escape, vocab_size)])
+    rare_start, rare_bits = _num_words(size, token_bits), bits_for(max(1, vocab_size - escape))
+    return Sizes(
+        size=size,
+        token_bits=token_bits,
+        place_bits=bits_for(size),
+        escape=escape,
+        num_rare=num_rare,
+        rare_start=rare_start,
+        rare_bits=rare_bits,
+        before_start=rare_start + _num_words(num_rare, rare_bits),
+        before_bits=bits_for(num_rare + 1),
+    )
+
+
+def _smallest(first: Numbers) -> Sizes:
+    """The sizes with which the text takes least space, where not too many of its tokens are rare:
+    they depend on how often each token occurs, so joined indexes have those of the whole."""
+    every = [_sizes(bits, first) for bits in range(1, bits_for(len(first) - 1) + 1)]
+    few = [sizes for sizes in every if sizes.num_rare <= _MOST_RARE * sizes.size]
+    return min(few, key=_text_words)
+
+
+def _text_words(sizes: Sizes) -> int:
+    return sizes.before_start + _num_words(-(-sizes.size // RARE_EVERY), sizes.before_bits)
+
+
+def _num_words(number: int, width: int) -> int:
+    """The words of packed numbers. There is one more than is needed, and they are a multiple of 64
+    bytes: such arrays come first in a file, and `branches` is known when `places` is written."""
+    return -(-(number * width // 64 + 2) // 8) * 8
 
 
 def bits_for(number: int) -> int:
@@ -223,22 +280,28 @@ def save_index(
     """
     plan = _Plan(ids, vocab_size, boundary_id, newlines_V, files, scratch, parts)
     made = plan.arrays(memory, num_threads)
-    arrays = {name: (_TYPES[name], [plan.sizes[name]], parts) for name, parts in made.items()}
+    arrays = {name: (_TYPES[name], plan.shapes[name], parts) for name, parts in made.items()}
     write_arrays(path, {"format": FORMAT, **plan.header, **(extra or {})}, arrays)
 
 
 def load_index(path: Path) -> tuple[TextIndex, dict[str, Any]]:
     """Open an index; also return its whole header."""
-    file = ArrayFile(path, _TYPES, FORMAT, {})
+    with open_tensors(path) as opened:
+        is_first = opened.header.get("format") == 1
+    absent = Branches._fields if is_first else ()
+    file = ArrayFile(path, _TYPES, 1 if is_first else FORMAT, {}, absent=absent)
     header = file.header
     names = ("num_tokens", "boundary_id", "files")
     try:
         about: dict[str, Any] = {name: header[name] for name in names}
+        about["token_bits"] = bits_for(len(file.arrays["first"]) - 1)
+        if not is_first:
+            about["token_bits"] = header["token_bits"]
         index = TextIndex(**dict[str, Any](file.arrays), **about, file=file)
         index.files = [(str(name), int(lines)) for name, lines in index.files]
-        file.verify("first")
-        file.verify("line_ends")
-        whole = _consistent(index)
+        for name in ("first", "line_ends", *Branches._fields):
+            file.verify(name)
+        whole = _consistent(index, is_first)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, "its header lacks entries") from error
     if not whole:
@@ -266,15 +329,24 @@ class _Plan:
         self.text[1:] = self.ids
         check_ids(self.text, self.vocab_size)
         size = len(self.text)
-        self.widths = {"text": bits_for(self.vocab_size), "places": bits_for(size)}
-        packed = {name: -(-size * width // 64) + 1 for name, width in self.widths.items()}
-        samples = -(-size // _LINES_EVERY) + 1
-        self.sizes = {**packed, "first": self.vocab_size + 1, "line_ends": samples}
+        self.first = self._first()
+        self.sizes = _smallest(self.first)
+        number = num_branches(size)
+        self.shapes = {
+            "text": [_text_words(self.sizes)],
+            "places": [_num_words(size, self.sizes.place_bits)],
+            "first": [self.vocab_size + 1],
+            "line_ends": [-(-size // _LINES_EVERY) + 1],
+            "branches": [number],
+            "branch_counts": [number, 1 + KEPT],
+            "branch_tokens": [number, KEPT],
+        }
 
     @property
     def header(self) -> dict[str, Any]:
         files = self.files if self._num_line_ends() - self._num_lines() in (0, -1) else []
         names = {"num_tokens": len(self.text), "boundary_id": self.boundary_id}
+        names["token_bits"] = self.sizes.token_bits
         return {**names, "files": [list(file) for file in files]}
 
     def arrays(
@@ -286,14 +358,35 @@ class _Plan:
             places = join_arrays(self.text, self.vocab_size, self._sorted_parts(), **options)
         else:
             places = suffix_array(self.text, self.vocab_size, memory=memory, **options)
-        starts = range(0, len(self.text), _PACKED_AT_ONCE)
-        text = (self.text[start : start + _PACKED_AT_ONCE] for start in starts)
+        watch = Watch(self.text)
         return {
-            "text": _packed(text, self.widths["text"]),
-            "places": _packed(places, self.widths["places"]),
-            "first": [self._first()],
+            "text": self._packed_text(),
+            "places": _packed(watch.passing(places), len(self.text), self.sizes.place_bits),
+            "first": [self.first],
             "line_ends": [self._line_ends],
+            **{name: _later(watch, name) for name in Branches._fields},
         }
+
+    def _text_parts(self) -> Iterator[Ids]:
+        for start in range(0, len(self.text), _PACKED_AT_ONCE):
+            yield self.text[start : start + _PACKED_AT_ONCE]
+
+    def _packed_text(self) -> Iterator[Words]:
+        sizes, escape = self.sizes, self.sizes.escape
+        codes = (np.minimum(part, escape) for part in self._text_parts())
+        rare = (part[part >= escape] - escape for part in self._text_parts())
+        yield from _packed(codes, sizes.size, sizes.token_bits)
+        yield from _packed(rare, sizes.num_rare, sizes.rare_bits)
+        samples = -(-sizes.size // RARE_EVERY)
+        yield from _packed(self._rare_before(), samples, sizes.before_bits)
+
+    def _rare_before(self) -> Iterator[Numbers]:
+        before = 0
+        for part in self._text_parts():
+            sums = np.add.reduceat(part >= self.sizes.escape, range(0, len(part), RARE_EVERY))
+            ends = before + np.cumsum(sums)
+            yield np.concatenate([[before], ends[:-1]])
+            before = int(ends[-1])
 
     def _sorted_parts(self) -> list[tuple[int, Iterator[Numbers]]]:
         """Where each part begins, and its sorted positions in the whole text."""
@@ -305,8 +398,7 @@ class _Plan:
 
     def _first(self) -> Numbers:
         first = np.zeros(self.vocab_size + 1, np.int64)
-        for start in range(0, len(self.text), _PACKED_AT_ONCE):
-            part = self.text[start : start + _PACKED_AT_ONCE]
+        for part in self._text_parts():
             first[1:] += np.bincount(part, minlength=self.vocab_size)
         return np.cumsum(first)
 
@@ -326,9 +418,9 @@ class _Plan:
         return sum(num_lines for _, num_lines in self.files)
 
 
-def _packed(parts: Iterable[NDArray[Any]], width: int) -> Iterator[Words]:
-    """Pack consecutive parts of any lengths; the words end with one more than is needed."""
-    left = np.empty(0, np.int64)
+def _packed(parts: Iterable[NDArray[Any]], number: int, width: int) -> Iterator[Words]:
+    """Pack consecutive parts of any lengths, `number` numbers in all."""
+    left, num_words = np.empty(0, np.int64), _num_words(number, width)
     for part in parts:
         for start in range(0, len(part), _PACKED_AT_ONCE):
             values = np.concatenate([left, part[start : start + _PACKED_AT_ONCE]])
@@ -336,8 +428,9 @@ def _packed(parts: Iterable[NDArray[Any]], width: int) -> Iterator[Words]:
             words = np.zeros(whole * width // 64 + 1, np.uint64)
             matching.pack(values[:whole], width, words)
             yield words[:-1]
+            num_words -= len(words) - 1
             left = values[whole:]
-    words = np.zeros(-(-len(left) * width // 64) + 1, np.uint64)
+    words = np.zeros(num_words, np.uint64)
     matching.pack(left, width, words)
     yield words
 
@@ -350,10 +443,15 @@ def _moved(part: TextIndex, begin: int) -> Iterator[Numbers]:
         yield positions[positions > 0] + begin - 1 if begin else positions
 
 
-def _consistent(index: TextIndex) -> bool:
+def _later(watch: Watch, name: str) -> Iterator[NDArray[Any]]:
+    """An array of the table that `watch` has when the places are written."""
+    yield getattr(watch.table(), name)
+
+
+def _consistent(index: TextIndex, is_first: bool) -> bool:
     """Check sizes and what is small; loops check the positions that they read."""
     size, first = index.num_tokens, index.first
-    return (
+    sound = (
         type(size) is int
         and size >= 1
         and len(first) >= 2
@@ -362,9 +460,28 @@ def _consistent(index: TextIndex) -> bool:
         and bool((np.diff(first) >= 0).all())
         and type(index.boundary_id) is int
         and 0 <= index.boundary_id < index.vocab_size
-        and index.text.shape == (-(-size * index.text_bits // 64) + 1,)
-        and index.places.shape == (-(-size * index.place_bits // 64) + 1,)
+        and type(index.token_bits) is int
+        and 1 <= index.token_bits <= bits_for(index.vocab_size)
         and index.line_ends.shape == (-(-size // _LINES_EVERY) + 1,)
+    )
+    if not sound:
+        return False
+    sizes = _sizes(index.token_bits, first)
+    words = [_text_words(sizes), _num_words(size, sizes.place_bits)]
+    if is_first:
+        words = [-(-size * bits // 64) + 1 for bits in (sizes.token_bits, sizes.place_bits)]
+    if [index.text.shape, index.places.shape] != [(number,) for number in words]:
+        return False
+    if is_first:
+        return True
+    number, branches = num_branches(size), index.branches
+    tokens, counts = index.branch_tokens, index.branch_counts
+    return (
+        branches.shape == (number,)
+        and counts.shape == (number, 1 + KEPT)
+        and tokens.shape == (number, KEPT)
+        and bool((np.diff(branches) >= 0).all() and (counts >= 0).all())
+        and 0 <= int(tokens.min()) <= int(tokens.max()) < index.vocab_size
     )
 
 

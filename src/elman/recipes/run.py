@@ -39,6 +39,7 @@ from elman.runs.run_folder import (
     STAGES_FOLDER,
     STATE_FILE,
     TOKENIZER_FILE,
+    TOKENIZER_FILES,
     write_config,
 )
 from elman.runs.trackers import TRACK_FILE, following
@@ -121,7 +122,15 @@ def train(
 def _run_files() -> list[str]:
     """The files and folders of a run of any task."""
     own = [name for task in all_tasks() for name in task.files]
-    return [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, TRACK_FILE, "tensorboard", "wandb", *own]
+    return [
+        *RUN_FILES,
+        *TOKENIZER_FILES,
+        EMBEDDINGS_FOLDER,
+        TRACK_FILE,
+        "tensorboard",
+        "wandb",
+        *own,
+    ]
 
 
 def _train(
@@ -155,7 +164,7 @@ def _train(
     resume = resume and begun
 
     stopped = False
-    names = [*RUN_FILES, TOKENIZER_FILE, EMBEDDINGS_FOLDER, *task.files]
+    names = [*RUN_FILES, *TOKENIZER_FILES, EMBEDDINGS_FOLDER, *task.files]
     undo = None if resume else undo_on_failure(out, names)
     try:
         on = where.description

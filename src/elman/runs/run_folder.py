@@ -2,7 +2,7 @@
 
 config.json        the resolved configuration, with a format number
 model.safetensors  the best weights; the header has validation figures and the tokenizer's hash
-tokenizer.json     the vocabulary
+tokenizer.json     the vocabulary; tokenizer-words.safetensors, if it is large, to open it at once
 metrics.jsonl      one line per report
 card.md            description, training, figures
 train/             the state for resuming
@@ -19,6 +19,7 @@ from elman.base.documents import write_json
 from elman.base.errors import ElmanError, UsageError, closest
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
+from elman.tokens.tokenizer import TOKENIZER_FILES as TOKENIZER_FILES
 from elman.train.files import METRICS_FILE as METRICS_FILE
 from elman.train.files import MODEL_FILE as MODEL_FILE
 from elman.train.files import STATE_FILE as STATE_FILE

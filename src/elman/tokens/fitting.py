@@ -1,13 +1,8 @@
 """Read plain text as a model's training text was written.
 
 A model of tokenised, lower-case words does not know `The` or `book.`; its training text had `the`
-and `book .` instead. What that text looked like is read off the vocabulary, so runs of any age and
-models from elsewhere can be fitted to:
-
-    lower-case     no entry has an upper-case letter
-    tokenised      words are split at white space, and none ends with a comma or the like
-    no marks       tokenised, and neither a full stop nor a comma is an entry
-    numbers as N   `N` is an entry, and no entry is a number
+and `book .` instead. What that text looked like is read off the vocabulary (`form.py`), so runs of
+any age and models from elsewhere can be fitted to.
 
 A word that is an entry stays as it is. So the training text itself, and text written like it, are
 read exactly as without fitting, and no known word becomes unknown.
@@ -16,8 +11,7 @@ read exactly as without fitting, and no known word becomes unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,26 +20,19 @@ import numpy as np
 from elman.base.errors import check_text
 from elman.text.sources import byte_blocks, file_lines
 from elman.tokens.choose import choose_for
+from elman.tokens.form import NUMBER, NUMBERS, SPECIAL, Form
 from elman.tokens.kind import BOUNDARY, Ids
 from elman.tokens.tokenizer import Tokenizer
 
 SAMPLE_LINES = 1000
 SAMPLE_BYTES = 1 << 18
 """How much of a text decides whether it is already tokenised."""
-MOST_ATTACHED = 0.01
-"""Share of the words that may end with a comma or the like in tokenised text: `Yahoo!`."""
 SPACED = 0.9
 """Share of the punctuation marks that follow a space in text that is already tokenised."""
-FEWEST_MERGES = 200
-"""Word pieces without an upper-case letter from which it is certain that the text had none."""
 LONGEST_WORD = 100
 """Longer words are not split: that takes time and stack with the square of their length."""
-NUMBER = "N"
 
 _WORD = re.compile(r"[^\s\x1c-\x1f]+")
-_SPECIAL = re.compile(r"<\w+>|-[LR][RCS]B-")  # <unk>, <s>; brackets of treebanks
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_ATTACHED = re.compile(r".*\w[,;!?]")
 _MARKS = re.compile(r"[^\w\s]+")
 _OPENING = re.compile(r"--+|[\"'“‘«»„‹(\[{<*_#$£€¥¿¡…—–-]")
 _CLOSING = re.compile(r"\.\.\.|--+|''|[.,;:!?…\"'”’»«›)\]}>%*_/—–-]")
@@ -71,70 +58,12 @@ Piece = tuple[str, int, int]
 """A token of the training text's form, and its span in the text as given."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """What the training text looked like, as far as its vocabulary shows."""
-
-    lowercase: bool = False
-    tokenised: bool = False
-    """Marks and clitics are tokens of their own."""
-    no_marks: bool = False
-    """Tokenised, and punctuation was removed."""
-    numbers: bool = False
-    """Tokenised, and numbers were replaced by `N`."""
-
-    @property
-    def note(self) -> str:
-        """How text is changed, in a phrase."""
-        marks = "punctuation removed" if self.no_marks else "punctuation split off"
-        steps = [
-            *(["lower-cased"] if self.lowercase else []),
-            *([marks] if self.tokenised else []),
-            *([f"numbers as {NUMBER}"] if self.numbers else []),
-        ]
-        return ", ".join(steps)
-
-
-def form_of(tokenizer: Tokenizer) -> Form:
-    """Infer the form of the training text from the vocabulary; the plain form if in doubt."""
-    special = {tokenizer.boundary_id, tokenizer.unknown_id}
-    entries = [word for i, word in enumerate(tokenizer.spellings()) if i not in special]
-    entries = [word for word in entries if not _SPECIAL.fullmatch(word)]
-    if tokenizer.kind == "byte" or ":" in tokenizer.kind:
-        return Form()
-    numbers = (
-        tokenizer.kind == "pretokenized"
-        and NUMBER in entries
-        and not any(map(_NUMBER.fullmatch, entries))
-    )
-    cased = [word for word in entries if word.lower() != word.upper()]
-    if tokenizer.kind in (
-        "bpe",
-        "sentencepiece",
-    ):  # single characters are there whether or not the text has them
-        cased = [word for word in cased if len(word.strip()) > 1]
-        certain = len(cased) >= FEWEST_MERGES
-    else:
-        certain = bool(cased)
-    letters = [word.replace(NUMBER, "") for word in cased] if numbers else cased
-    is_lower = all(word == word.lower() for word in letters)
-    lowercase = certain and is_lower and not tokenizer.lowercase
-    if tokenizer.kind != "pretokenized":
-        return Form(lowercase=lowercase)
-    of_words = sum(len(word) > 1 for word in letters) > len(letters) / 2
-    attached = sum(_ATTACHED.fullmatch(word) is not None for word in letters)
-    if not of_words or attached > MOST_ATTACHED * len(letters):
-        return Form(lowercase=lowercase)
-    no_marks = not {".", ","} & set(entries)
-    return Form(lowercase, True, no_marks, numbers)
-
-
 class Fitting:
     """Fits texts to one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.form = form_of(tokenizer)
+        self.form = tokenizer.training_form
         self._made: dict[Form, FittedTokenizer] = {}
 
     def tokenizer_for(self, sample: Sequence[str]) -> Tokenizer:
@@ -170,15 +99,19 @@ class FittedTokenizer(Tokenizer):
     """Reads text in the form of the training text; spans are those in the text as given."""
 
     def __init__(self, tokenizer: Tokenizer, form: Form) -> None:
-        super().__init__(tokenizer.backend, tokenizer.kind)
+        # Share the vocabulary, which may be large.
+        vars(self).update(vars(tokenizer))
         self.form = form
-        self._entries = self._kind.vocab
         # A cache of each instance's own: it ends with the tokenizer.
         self._split: Callable[[str], list[Piece]] = lru_cache(50_000)(self._pieces_of)
 
     @property
     def reads_as(self) -> str:
         return self.form.note
+
+    @property
+    def _entries(self) -> Mapping[str, int]:
+        return self._kind.vocab
 
     def encode(self, text: str) -> Ids:
         check_text(text)
@@ -232,7 +165,7 @@ class FittedTokenizer(Tokenizer):
         """Split a word without white space; spans are counted from its beginning."""
         if (known := self._known(word)) is not None:
             return [(known, 0, len(word))]
-        if _SPECIAL.fullmatch(word) or len(word) > LONGEST_WORD:
+        if SPECIAL.fullmatch(word) or len(word) > LONGEST_WORD:
             return [(word, 0, len(word))]
         if _CLOSING.fullmatch(word) or _OPENING.fullmatch(word):
             mark = self._mark(word)
@@ -310,8 +243,8 @@ class FittedTokenizer(Tokenizer):
         for candidate in candidates:
             if candidate in self._entries:
                 return candidate
-        if self.form.numbers and _NUMBER.search(word):  # 5,000 as N, 20-year as N-year
-            number = _NUMBER.sub(NUMBER, candidates[-1])
+        if self.form.numbers and NUMBERS.search(word):  # 5,000 as N, 20-year as N-year
+            number = NUMBERS.sub(NUMBER, candidates[-1])
             return number if number in self._entries else None
         return None
 

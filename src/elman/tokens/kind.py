@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.text.sources import Block
 from elman.tokens.tokenizer_config import KINDS, TokenizerConfig
+from elman.tokens.word_table import WordTable
 
 Ids = NDArray[np.int32]
 Counts = NDArray[np.int64]
@@ -52,14 +53,20 @@ class Kind(ABC):
     """Whether the first token of a text and of a line has a space that is not in the text."""
     has_names: ClassVar[bool] = False
     """Whether the names of tokens have no white space and are those that other tools use."""
+    has_table: ClassVar[bool] = False
+    """Whether the vocabulary may be a `WordTable`."""
     unknown: str = UNKNOWN
     """The name of the token for anything outside the vocabulary, if there is one."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
+    def __init__(self, backend: Any, spec: dict[str, Any]) -> None:
+        """`backend` is a tokenizer of the library, or a `TableBackend`."""
         self.backend = backend
-        self.vocab: dict[str, int] = backend.get_vocab()
-        self.vocab_size: int = max(self.vocab.values()) + 1
-        self._check_ids()
+        self.vocab: Mapping[str, int] = backend.get_vocab()
+        if isinstance(self.vocab, WordTable):
+            self.vocab_size = len(self.vocab)
+        else:
+            self.vocab_size = max(self.vocab.values()) + 1
+            self._check_ids()
         self.lowercase = "Lowercase" in str(spec["normalizer"])
 
     def _check_ids(self) -> None:
@@ -88,8 +95,12 @@ class Kind(ABC):
         """Encode `text` to the same ids as the backend."""
 
     @abstractmethod
-    def pieces(self) -> list[bytes]:
+    def pieces(self) -> Sequence[bytes]:
         """Return the bytes that each id stands for; the boundary is empty or a line end."""
+
+    def line_ends(self, pieces: Sequence[bytes]) -> Counts:
+        """Count the line ends in each of `pieces`."""
+        return np.array([piece.count(b"\n") for piece in pieces], np.int64)
 
     def encode_spans(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
         """Encode `text` and return the character span (start, end) of each id."""

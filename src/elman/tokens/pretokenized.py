@@ -6,7 +6,7 @@ Published corpora (Penn Treebank, WikiText) come in this form, with rare words a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from elman.tokens.kind import (
     words_of,
 )
 from elman.tokens.tokenizer_config import TokenizerConfig
+from elman.tokens.word_table import MANY, Pieces, WordTable
 
 # White space as `str.split` defines it: Unicode's and four control characters.
 PATTERN = r"[^\s\x1c-\x1f]+"
@@ -52,11 +53,12 @@ class Pretokenized(Kind):
 
     name = "pretokenized"
     marks_lines = True
+    has_table = True
     pattern: ClassVar[str] = PATTERN
     splitter: ClassVar[str] = ""
     """See `count_words`."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
+    def __init__(self, backend: Any, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)
         self._boundary, self._unknown = self.vocab[BOUNDARY], self.vocab[UNKNOWN]
 
@@ -80,10 +82,24 @@ class Pretokenized(Kind):
 
     def encode(self, text: str) -> Ids:
         words = words_of(self.lowered(text))
-        ids = map(self.vocab.get, words, repeat(self._unknown))
-        return np.fromiter(ids, np.int32, len(words))
+        return np.fromiter(self._look_up(words), np.int32, len(words))
 
-    def pieces(self) -> list[bytes]:
+    def _look_up(self, words: Sequence[str]) -> Iterator[int]:
+        vocab = self.vocab
+        if isinstance(vocab, WordTable) and len(words) + vocab.num_asked > MANY:
+            self.vocab = vocab = vocab.as_dict()
+        return map(vocab.get, words, repeat(self._unknown))
+
+    def line_ends(self, pieces: Sequence[bytes]) -> Counts:
+        if not isinstance(pieces, Pieces):
+            return super().line_ends(pieces)
+        counts_V = np.zeros(len(pieces), np.int64)
+        counts_V[self._boundary] = 1
+        return counts_V
+
+    def pieces(self) -> Sequence[bytes]:
+        if isinstance(self.vocab, WordTable):
+            return Pieces(self.vocab, self._boundary, b"\n")
         pieces = [b""] * self.vocab_size
         for token, i in self.vocab.items():
             pieces[i] = b"\n" if token == BOUNDARY else token.encode()

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,18 @@ from tokenizers import models
 from elman.base.documents import intact
 from elman.base.errors import UsageError, check_text
 from elman.base.files import regular, write_text
+from elman.tokens.form import Form, form_of
 from elman.tokens.kind import BOUNDARY, Ids, Kind, kind_named
 from elman.tokens.sentence_pieces import SUFFIX, read_model
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer_config import KINDS
+from elman.tokens.word_table import LARGE, TableBackend, read_table, table_file, write_table
 
 TOKENIZER_FILE = "tokenizer.json"
 """File name in a run folder."""
+
+TOKENIZER_FILES = (TOKENIZER_FILE, table_file(Path(TOKENIZER_FILE)).name)
+"""All that `Tokenizer.save` may write."""
 
 OUTSIDE_KIND = "elman_kind"
 """The key in a tokenizer.json that names a kind given as package.module:Name."""
@@ -57,12 +63,13 @@ class Tokenizer:
     `unknown_id` is the id for anything outside the vocabulary, None if there is no such thing.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, kind: str = "") -> None:
+    def __init__(self, backend: tokenizers.Tokenizer | TableBackend, kind: str = "") -> None:
         """`kind` is recognised from the backend if it is empty or one of the table's."""
-        self.backend = backend
-        # Files of other toolkits may say to cut every text, or to pad it.
-        backend.no_truncation()
-        backend.no_padding()
+        self.backend: Any = backend
+        if not isinstance(backend, TableBackend):
+            # Files of other toolkits may say to cut every text, or to pad it.
+            backend.no_truncation()
+            backend.no_padding()
         spec = _spec(backend)
         classes = [kind_named(name) for name in ([kind] if ":" in kind else KINDS)]
         found = next((c for c in classes if ":" in kind or c.recognises(spec)), None)
@@ -127,7 +134,9 @@ class Tokenizer:
         return StreamDecoder(self._pieces, self._kind.glue, after, begins)
 
     def token(self, id: int) -> str:
-        return self._spellings[id]
+        if id == self.boundary_id:
+            return self._kind.boundary
+        return self._kind.unknown if id == self.unknown_id else _spelling(self._pieces[id])
 
     def id(self, token: str) -> int | None:
         return self._id_of_spelling.get(token)
@@ -151,7 +160,17 @@ class Tokenizer:
 
     def line_ends(self) -> NDArray[np.int64]:
         """(V,) the number of line ends in each token."""
-        return np.array([piece.count(b"\n") for piece in self._pieces], np.int64)
+        return self._kind.line_ends(self._pieces)
+
+    @cached_property
+    def training_form(self) -> Form:
+        """What the training text looked like."""
+        if isinstance(self.backend, TableBackend):
+            return Form(**self.backend.table.header["form"])
+        # The names of words are their spellings, and take no memory: they are there.
+        entries = self._kind.vocab if self._kind.has_table else self._spellings
+        special = {self._kind.boundary, self._kind.unknown}
+        return form_of(self.kind, entries, special, lowercases=self.lowercase)
 
     @cached_property
     def hash(self) -> str:
@@ -160,6 +179,8 @@ class Tokenizer:
         The file itself is not hashed: its other fields, how merges are written, and which settings
         without effect are spelled out, differ between versions of the library.
         """
+        if isinstance(self.backend, TableBackend):
+            return str(self.backend.table.header["hash"])
         spec, backend = _spec(self.backend), self.backend
         model = {k: v for k, v in spec["model"].items() if k not in ("vocab", "merges")}
         added = [
@@ -172,6 +193,8 @@ class Tokenizer:
     @cached_property
     def old_hash(self) -> str:
         """The hash in models of earlier versions: of the vocabulary, and of how text is split."""
+        if isinstance(self.backend, TableBackend):
+            return str(self.backend.table.header["old_hash"])
         spec = _spec(self.backend)
         merges = [
             pair.split(" ") if isinstance(pair, str) else pair
@@ -193,7 +216,14 @@ class Tokenizer:
         return serialised
 
     def save(self, path: Path) -> None:
-        write_text(path, self.to_json(pretty=True) + "\n")
+        """Write a tokenizer.json; one of very many words also as a table, to open it at once."""
+        is_large = self.vocab_size >= LARGE
+        content = self.to_json(pretty=not is_large) + "\n"
+        write_text(path, content)
+        if is_large and self._kind.has_table and not self.backend.get_added_tokens_decoder():
+            header = {name: getattr(self, name) for name in ("hash", "old_hash")}
+            header |= {"form": asdict(self.training_form), "spec": _spec(self.backend)}
+            write_table(path, content.encode(), self._kind.vocab, header)
 
     def extended(self, tokens: Sequence[str]) -> Tokenizer:
         """Return this tokenizer with more words or characters, whose ids follow the others."""
@@ -208,7 +238,10 @@ class Tokenizer:
         if path.suffix.lower() == SUFFIX:
             return cls(read_model(path))
         with _readable(path):
-            return cls.from_json(regular(path).read_text(encoding="utf-8"), path)
+            content = regular(path).read_bytes()
+            if (table := read_table(path, content)) is not None:
+                return cls(TableBackend(table, content))
+            return cls.from_json(content.decode(), path)
 
     @classmethod
     def from_json(cls, text: str, path: Path | None = None) -> Tokenizer:
@@ -222,17 +255,13 @@ class Tokenizer:
             return cls(tokenizers.Tokenizer.from_str(text), kind)
 
     @cached_property
-    def _pieces(self) -> list[bytes]:
+    def _pieces(self) -> Sequence[bytes]:
         with _readable():
             return self._kind.pieces()
 
     @cached_property
     def _spellings(self) -> list[str]:
-        special = {self.boundary_id, self.unknown_id}
-        return [
-            str(self.backend.id_to_token(i)) if i in special else _spelling(piece)
-            for i, piece in enumerate(self._pieces)
-        ]
+        return list(map(self.token, range(self.vocab_size)))
 
     @cached_property
     def _id_of_spelling(self) -> dict[str, int]:
@@ -242,8 +271,10 @@ class Tokenizer:
         return ids
 
 
-def _spec(backend: tokenizers.Tokenizer) -> dict[str, Any]:
+def _spec(backend: tokenizers.Tokenizer | TableBackend) -> dict[str, Any]:
     """Parse a tokenizer.json, without the vocabulary of a word-level model, which may be large."""
+    if isinstance(backend, TableBackend):
+        return backend.spec
     if not isinstance(backend.model, models.WordLevel):
         spec: dict[str, Any] = json.loads(backend.to_str())
         return spec

@@ -49,7 +49,7 @@ class Words(pretokenized.Pretokenized):
     pattern: ClassVar[str] = PATTERN
     splitter: ClassVar[str] = f"{__name__}:{splitter.__name__}"
 
-    def __init__(self, backend: tokenizers.Tokenizer, spec: dict[str, Any]) -> None:
+    def __init__(self, backend: Any, spec: dict[str, Any]) -> None:
         super().__init__(backend, spec)
         self._table = PieceTable(backend, self._encode_ascii)
         self._closing = {self.vocab[mark] for mark in CLOSING if mark in self.vocab}
@@ -60,7 +60,7 @@ class Words(pretokenized.Pretokenized):
 
     def _encode_ascii(self, stretch: str) -> list[int]:
         words = _ASCII.findall(self.lowered(stretch))
-        return [self.vocab.get(word, self._unknown) for word in words]
+        return list(self._look_up(words))
 
     def glue(self, previous: int, following: int) -> bytes:
         if following in self._closing or previous in self._opening:

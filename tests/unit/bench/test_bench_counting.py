@@ -74,3 +74,11 @@ def test_the_curve_runs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert row.ours == 2.0
     assert row.settings["peak_disk"] >= 5_000
     assert row.settings["model_bytes"] == 5_000
+
+
+def test_a_text_is_cut_into_parts_at_line_ends(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {number}\n" for number in range(100)), encoding="utf-8")
+    parts = [Path(part).read_text(encoding="utf-8") for part in indexing._split(text, tmp_path, 3)]
+    assert "".join(parts) == text.read_text(encoding="utf-8")
+    assert all(part.endswith("\n") and part.startswith("line ") for part in parts)

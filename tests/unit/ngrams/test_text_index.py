@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.ngrams import mapped, suffix_array
+from elman.ngrams import branching, mapped, suffix_array
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.text_index import TextIndex, load_index, save_index
 
@@ -44,6 +44,52 @@ def test_finds_every_place_and_what_follows(ids: list[int], stretch: list[int]) 
     assert found == Counter(followers(text, stretch))
     assert counts.tolist() == sorted(counts.tolist(), reverse=True)
     assert index.tokens(0, 100).tolist() == text
+
+
+@settings(max_examples=100)
+@given(texts, st.integers(1, 3))
+def test_what_follows_is_looked_up_as_it_is_counted(ids: list[int], tokens_per_branch: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(branching, "FEWEST", 2)
+        patch.setattr(branching, "TOKENS_PER_BRANCH", tokens_per_branch)
+        patch.setattr(branching, "_AT_ONCE", 7)
+        index, text = TextIndex.build(np.array(ids, int), **SIZES), [0, *ids]
+    expected = dict[int, Counter[int]]()
+    for size in range(1, branching.LONGEST + 1):
+        for stretch in {tuple(text[i : i + size]) for i in range(len(text) - size + 1)}:
+            low, high = index.rows(np.array(stretch))
+            after = Counter(followers(text, list(stretch)))
+            tokens, counts, number = index.most_frequent(low, high, size, branching.KEPT)
+            every = index.continuations(low, high, size)
+            assert (tokens.tolist(), counts.tolist()) == tuple(one.tolist() for one in every)
+            assert (dict(zip(tokens.tolist(), counts.tolist(), strict=True)), number) == (
+                after,
+                len(after),
+            )
+            assert index.num_followed(low, high, size) == after.total()
+            if len(after) >= 2:
+                expected[branching.key(low, size)] = after
+    kept = {at: row[0] for at, row in zip(index.branches, index.branch_counts, strict=True) if at}
+    assert len(kept) == min(len(index.branches), len(expected))
+    most = sorted(map(len, expected.values()), reverse=True)[: len(kept)]
+    assert sorted(kept.values(), reverse=True) == most
+
+
+def test_more_continuations_than_are_kept() -> None:
+    ids = np.minimum(np.random.default_rng(3).zipf(1.3, 100_000), 900) - 1
+    sizes: dict[str, Any] = {"vocab_size": 900, "boundary_id": 0, "newlines_V": np.zeros(900, int)}
+    index = TextIndex.build(ids, **sizes)
+    assert index.branches[-1] > 0
+    row, length = divmod(int(index.branches[-1]), branching.LONGEST + 1)
+    (token,) = index.tokens(int(index.positions(row, row + 1)[0]), 1)
+    assert length == 1
+    low, high = index.rows(np.array([token]))
+    tokens, counts = index.continuations(low, high, 1)
+    for k in (3, branching.KEPT, branching.KEPT + 1):
+        some, numbers, number = index.most_frequent(low, high, 1, k)
+        assert some[:k].tolist() == tokens[:k].tolist()
+        assert numbers[:k].tolist() == counts[:k].tolist()
+        assert number == len(tokens)
 
 
 @settings(max_examples=100)
@@ -142,6 +188,41 @@ def test_takes_at_most_six_bytes_a_token(tmp_path: Path, vocab_size: int) -> Non
     index, _ = load_index(tmp_path / "index")
     assert np.array_equal(index.tokens(1, 5_000), ids[:5_000])
     assert index.count(ids[1_000:1_003]) >= 1
+
+
+def test_rare_tokens_take_less_space(tmp_path: Path) -> None:
+    ids = np.minimum(np.random.default_rng(4).zipf(1.7, 300_000), 60_000) - 1
+    _save(tmp_path / "index", ids, 60_000)
+    index, _ = load_index(tmp_path / "index")
+    assert index.token_bits < 16
+    assert index.text.nbytes < 2 * len(ids)
+    assert np.array_equal(index.tokens(1, len(ids)), ids)
+    for position in np.random.default_rng(5).integers(0, len(ids), 500):
+        assert index.tokens(position + 1, 1)[0] == ids[position]
+    rarest = np.sort(ids)[-1]
+    assert index.count(np.array([rarest])) == (ids == rarest).sum()
+    before = ids[np.flatnonzero(ids == rarest)[0] - 1 :][:2]
+    assert index.count(before) >= 1
+
+
+def test_an_index_of_the_first_format_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = Path(__file__).parents[1] / "runs/specimens/format-2-infinigram/index.safetensors"
+    read, header = load_index(path)
+    assert header["format"] == 1
+    monkeypatch.setattr(mapped, "SMALL", 0)
+    opened, _ = load_index(path)
+    text = read.tokens(0, read.num_tokens)
+    assert np.array_equal(opened.stretches(text[5:40]), read.stretches(text[5:40]))
+    newlines = np.arange(read.vocab_size) == read.boundary_id
+    sizes: dict[str, Any] = {"vocab_size": read.vocab_size, "boundary_id": read.boundary_id}
+    made = TextIndex.build(text[1:], **sizes, newlines_V=newlines)
+    every = (0, read.num_tokens)
+    assert np.array_equal(opened.positions(*every), made.positions(*every))
+    low, high = opened.rows(text[5:6])
+    found = opened.most_frequent(low, high, 1, 3)
+    assert found[0].tolist() == made.most_frequent(low, high, 1, 3)[0].tolist()
 
 
 @pytest.mark.parametrize("small", [mapped.SMALL, 0], ids=["read", "mapped"])

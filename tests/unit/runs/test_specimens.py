@@ -25,7 +25,7 @@ from elman.cli.main import run
 
 SPECIMENS = Path(__file__).parent / "specimens"
 FOLDERS = sorted(path.parent for path in SPECIMENS.glob("*/expected.json"))
-LANGUAGE_MODELS = {"lm", "window", "maxent", "ngram", "snm"}
+LANGUAGE_MODELS = {"lm", "window", "maxent", "ngram", "snm", "infinigram"}
 OTHERS = {"tagger", "classifier", "translator", "captioner", "conditional", "elmo"}
 TOLERANCE = 1e-3
 
@@ -47,6 +47,13 @@ def _translations(translator: Any, _: Path, text: str) -> list[tuple[str, float]
     return [(each.text, each.logprob) for each in found]
 
 
+def _find(indexed: Any, _: Path, text: str) -> list[Any]:
+    found = indexed.find(text, k=3, num_places=2)
+    places = [[place.file, place.line, place.position] for place in found.places]
+    continuations = [list(row[:2]) for row in found.continuations]
+    return [found.count, found.num_continuations, continuations, places]
+
+
 def _vectors(elmo: Any, _: Path, sentence: str) -> list[float]:
     (vectors_LTD,) = elmo.contextual([sentence.split()], layers="all")
     return [round(float(layer.sum()), 4) for layer in vectors_LTD]
@@ -55,6 +62,7 @@ def _vectors(elmo: Any, _: Path, sentence: str) -> list[float]:
 ASK: Mapping[str, Callable[..., Any]] = {
     "logprob": lambda lm, _, text: lm.logprob(text),
     "next": lambda lm, _, prefix: lm.next(prefix, k=3),
+    "find": _find,
     "tag": lambda tagger, _, sentence: tagger.tag(sentence),
     "probabilities": lambda tagger, _, sentence: tagger.probabilities(sentence),
     "classify": lambda classifier, _, text: classifier.classify(text).probabilities,

@@ -79,6 +79,12 @@ def index(
     tokens: Annotated[str, option("N", "Tokens of sampled text.")] = "1M",
     memory: Annotated[str, option("SIZE", "Memory to sort in.")] = "1G",
     queries: Annotated[int, option("N", "Searches of each length.", min=1)] = 500,
+    join: Annotated[
+        int, option("N", "Index N parts of the text and join them, beside all at once.", min=0)
+    ] = 0,
+    made: Annotated[
+        bool, option(None, "Only search in the index that the folder has.", "--made")
+    ] = False,
     folder: Annotated[
         Path | None, option("DIR", "Keep all files here. [default: a temporary folder]")
     ] = None,
@@ -88,5 +94,8 @@ def index(
     from elman.bench import indexing as bench
 
     with work_folder(folder) as at:
-        size = parse_count(tokens)
-        show(bench.measure([file] if file else (), at, size, memory, queries), json=json)
+        files, size = [file] if file else (), parse_count(tokens)
+        if join:
+            show(bench.joined(files, at, size, memory, join), json=json)
+        else:
+            show(bench.measure(files, at, size, memory, queries, made), json=json)
