@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from elman.bench import recurrent
-from elman.bench.rows import Row, less_is_better, more_is_better
+from elman.bench.rows import Row, less_is_better, more_is_better, note
 from elman.bench.sizes import Size
 from elman.decode.options import DecodeOptions
+from elman.models.decoding import Decoding
 from elman.nn.graphed import STEPS_BEFORE_STEP_CAPTURE
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
@@ -69,6 +70,9 @@ def measure(
             }
             if device == "cpu":
                 settings["threads"] = torch.get_num_threads()
+            elif isinstance(batch.model, Decoding):
+                settings["steps"] = batch.model.replayed
+                note(f"steps: {batch.model.replayed}")
             (rate, first), (peer_rate, peer_first) = (
                 (
                     number * num_tokens / median(one.seconds for one in side),

@@ -129,6 +129,11 @@ class Decoding:
         if device.type == "cuda":
             self._step = GraphedStep(self.model.step, device)
 
+    @property
+    def replayed(self) -> str | None:
+        """For people: how many steps were replayed from CUDA graphs, or why none; None on a CPU."""
+        return self._step.describe() if isinstance(self._step, GraphedStep) else None
+
     def _plan(self, num_rows: int) -> KernelPlan | None:
         """The plan of all layers, if it is one call for the whole model."""
         key = (num_rows, torch.get_num_threads(), torch.is_autocast_enabled("cpu"))

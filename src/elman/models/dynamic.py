@@ -362,7 +362,10 @@ class _GraphedLearner(_Learner):
         self._pulls_W = (step.pull * weights.rms).clamp_(max=1.0)
         self._rates_W = step.rate / (weights.rms + step.epsilon)
         self._graphed = GraphedUpdate(
-            self._learn_batch, weights.model.initial_state, weights.now.device
+            self._learn_batch,
+            weights.model.initial_state,
+            weights.now.device,
+            what="updates of dynamic evaluation",
         )
 
     @staticmethod

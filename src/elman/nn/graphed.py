@@ -9,16 +9,17 @@ without a graph. Tasks that read sentences pad their batches to few shapes (`buc
 state.
 
 An update that cannot be captured (an output layer that waits for the device, for example) keeps
-running normally, with the same results; `describe` says so. What is particular to CUDA is in
-`CudaCapture`, so that the rest can be tested without a GPU.
+running normally, with the same results; `describe` says so, and why. What is particular to CUDA is
+in `CudaCapture`, so that the rest can be tested without a GPU.
 
 `GraphedStep` does the same for decoding: one token further in each of many streams.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from elman.nn.state import State
 
+log = logging.getLogger("elman")
 Result = TypeVar("Result")
 Figures = tuple[Tensor, ...]
 """Results of an update. Of the training loop: the sum of the losses, the gradient norm, and the
@@ -99,17 +101,35 @@ class CudaCapture:
         return result
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        # A failed capture leaves its stream behind as the current one: set it back.
+        with torch.cuda.stream(torch.cuda.current_stream()):
+            try:
+                return self._record(self.pool, work)
+            except RuntimeError:
+                self._recover()
+                raise
+
+    def _record(self, pool: Any, work: Callable[[], Any]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
-        try:
-            # thread_local: a server's other threads may allocate meanwhile, for other models.
-            with torch.cuda.graph(
-                graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
-            ):
-                work()
-        except RuntimeError:
-            torch.cuda.synchronize()
-            raise
+        # thread_local: a server's other threads may allocate meanwhile, for other models.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode=mode):
+            work()
         return graph.replay
+
+    def _recover(self) -> None:
+        """Let what follows run without a graph, and let other graphs be replayed.
+
+        torch ends a failed capture in the driver alone: its allocator still waits for the end, and
+        its random generator refuses to draw until another capture has succeeded.
+        """
+        torch.cuda.synchronize()
+        index, binding = torch.cuda.current_device(), torch._C
+        with suppress(AttributeError, RuntimeError, TypeError):  # no public functions
+            binding._cuda_endAllocateToPool(index, self.pool)
+            binding._cuda_releasePool(index, self.pool)
+        with suppress(RuntimeError):
+            self._record(torch.cuda.graph_pool_handle(), lambda: torch.zeros(1, device=self.device))
 
 
 @dataclass
@@ -120,7 +140,56 @@ class _Captured:
     replay: Callable[[], None] = lambda: None
 
 
-class GraphedUpdate:
+class _Graphed:
+    """What is replayed, by shape, and why nothing is."""
+
+    def __init__(self, what: str, device: torch.device, capture: Capture | None) -> None:
+        """`what` is warned of if it cannot be captured; empty if the caller tells people."""
+        self.what = what
+        self.capture = CudaCapture(device) if capture is None else capture
+        self.problem: str | None = None
+        """Why nothing can be captured."""
+        self.num_calls = self.num_replayed = self.num_graphs = 0
+        self.seen: dict[Hashable, int] = {}
+        self.captured: dict[Hashable, Any] = {}
+
+    def describe(self) -> str:
+        """For people: how many calls were replayed."""
+        if self.problem is not None:
+            return f"not replayed from a CUDA graph: {self.problem}"
+        return (
+            f"{self.num_replayed:,} of {self.num_calls:,} replayed from CUDA graphs "
+            f"of {self.num_graphs} shapes"
+        )
+
+    def release(self) -> None:
+        """Drop all graphs. nccl's connections cannot be closed while there are graphs that use
+        them."""
+        self.captured.clear()
+
+    def _captures(self, key: Hashable, capture: Callable[[], Any]) -> bool:
+        """Add what `capture` returns; False if nothing can be captured, now or later."""
+        try:
+            self.captured[key] = capture()
+        except RuntimeError as error:
+            self.problem = _cause(error)
+            self.release()
+            if self.what:
+                log.warning("%s are %s", self.what, self.describe())
+            return False
+        self.num_graphs += 1
+        return True
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the first of the errors that followed one another: after the first one,
+    torch raises another that says only that there was one."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return (str(error).splitlines() or ["unknown"])[0]
+
+
+class GraphedUpdate(_Graphed):
     """Call or replay `update` on `device`; `initial` makes the state that None stands for, and is
     None if no state is carried."""
 
@@ -130,18 +199,15 @@ class GraphedUpdate:
         initial: Callable[[int], State] | None,
         device: torch.device,
         capture: Capture | None = None,
+        *,
+        what: str = "",
     ) -> None:
+        super().__init__(what, device, capture)
         self.update = update
         self.initial = initial
-        self.capture = CudaCapture(device) if capture is None else capture
-        self.problem: str | None = None
-        """Why nothing can be captured."""
-        self.num_updates = self.num_replayed = 0
-        self.seen: dict[Hashable, int] = {}
-        self.captured: dict[Hashable, _Captured] = {}
 
     def __call__(self, batch: Any, state: State | None) -> tuple[Figures, State | None]:
-        self.num_updates += 1
+        self.num_calls += 1
         key = batch.graph_key() if isinstance(batch, Replayable) else None
         with self.capture.here():
             if self.problem is not None:
@@ -152,15 +218,6 @@ class GraphedUpdate:
                 state = self.initial(batch.num_rows)
             return self._step(key, batch, state)
 
-    def describe(self) -> str:
-        """For people: how many updates were replayed."""
-        if self.problem is not None:
-            return f"not replayed from a CUDA graph: {self.problem}"
-        return (
-            f"{self.num_replayed:,} of {self.num_updates:,} replayed from CUDA graphs "
-            f"of {len(self.captured)} shapes"
-        )
-
     def _step(
         self, key: Hashable, batch: Replayable, state: State | None
     ) -> tuple[Figures, State | None]:
@@ -168,21 +225,17 @@ class GraphedUpdate:
             self.seen[key] = self.seen.get(key, 0) + 1
             if not self._is_wanted(key):
                 return self.capture.run(lambda: self.update(batch, state))
-            try:
-                self.captured[key] = self._capture(batch, state)
-            except RuntimeError as error:
-                self.problem = (str(error).splitlines() or ["unknown"])[0]
+            if not self._captures(key, lambda: self._capture(batch, state)):
                 return self.update(batch, state)
         self.num_replayed += 1
         return self._replay(self.captured[key], batch, state)
 
     def _is_wanted(self, key: Hashable) -> bool:
-        num_graphs = len(self.captured)
-        if num_graphs >= MOST_GRAPHS:
+        if self.num_graphs >= MOST_GRAPHS:
             return False
         if self.initial is None:
-            return self.seen[key] > 1 and self.num_updates > STEPS_BEFORE_CAPTURE
-        return self.seen[key] > STEPS_BEFORE_CAPTURE * (1 + num_graphs)
+            return self.seen[key] > 1 and self.num_calls > STEPS_BEFORE_CAPTURE
+        return self.seen[key] > STEPS_BEFORE_CAPTURE * (1 + self.num_graphs)
 
     def _capture(self, batch: Replayable, state: State | None) -> _Captured:
         """Capture the update for batches of this shape; raise RuntimeError if it is impossible."""
@@ -227,7 +280,7 @@ class _CapturedStep:
     replay: Callable[[], None] = lambda: None
 
 
-class GraphedStep:
+class GraphedStep(_Graphed):
     """Call or replay `step`, in graphs for 1, 2, 4, 8 ... rows.
 
     A step of fewer rows than its graph has computes the others in vain: they have the states and
@@ -236,16 +289,11 @@ class GraphedStep:
     """
 
     def __init__(self, step: Step, device: torch.device, capture: Capture | None = None) -> None:
+        super().__init__("steps of decoding", device, capture)
         self.step = step
-        self.capture = CudaCapture(device) if capture is None else capture
-        self.problem: str | None = None
-        """Why nothing can be captured."""
-        self.num_steps = self.num_replayed = 0
-        self.seen: dict[Hashable, int] = {}
-        self.captured: dict[Hashable, _CapturedStep] = {}
 
     def __call__(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
-        self.num_steps += 1
+        self.num_calls += 1
         num_rows = len(tokens_B)
         size = 1 << (num_rows - 1).bit_length()
         key = size, torch.is_autocast_enabled("cuda")
@@ -256,10 +304,7 @@ class GraphedStep:
                 self.seen[key] = self.seen.get(key, 0) + 1
                 if self.seen[key] <= STEPS_BEFORE_STEP_CAPTURE:
                     return self.capture.run(lambda: self.step(tokens_B, state))
-                try:
-                    self.captured[key] = self._capture(size, tokens_B, state)
-                except RuntimeError as error:
-                    self.problem = (str(error).splitlines() or ["unknown"])[0]
+                if not self._captures(key, lambda: self._capture(size, tokens_B, state)):
                     return self.step(tokens_B, state)
             self.num_replayed += 1
             return self._replay(self.captured[key], tokens_B, state)
@@ -273,6 +318,8 @@ class GraphedStep:
             captured.logprobs_BV, after = self.step(captured.tokens_B, captured.state)
             _copy(after, captured.state)
 
+        # Steps so far had fewer rows: libraries choose, and compile, by shape.
+        self.capture.run(lambda: self.step(captured.tokens_B, captured.state))
         captured.replay = self.capture.record(work)
         return captured
 

@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from elman.nn.state import State
 
 BLOCK_ROWS = 256
@@ -60,7 +62,7 @@ class _Blocks:
 
     def copy(self, place: tuple[int, int]) -> State:
         block, row = place
-        return self._blocks[block].select([row])
+        return self._blocks[block].select(slice(row, row + 1)).map(torch.clone)
 
     def free(self, place: tuple[int, int]) -> None:
         self._free.append(place)

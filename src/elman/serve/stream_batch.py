@@ -36,6 +36,11 @@ from elman.serve.streams import Continuation, Stream
 
 READ_TOKENS = 512
 """Prompt tokens read per turn, which bounds the delay of running streams."""
+READ_TOKENS_ON_A_GPU = 16_384
+"""It reads these in less time than a CPU needs for the others."""
+PIECE_LENGTH = 32
+"""Tokens of each prompt read at once, rather than fewer tokens of more prompts: what a prompt costs
+besides the network's arithmetic does not depend on their number."""
 CACHE_STRIDE = 128
 """Cache the state at the end of a prompt and after every n-th token of it."""
 
@@ -50,6 +55,12 @@ class _Reading:
     state: State
     position: int
     """Tokens that `state` has read."""
+    kind: tuple[bool, bool] = field(init=False)
+    """Whether to score, and with alternatives; prompts of one kind are read together."""
+
+    def __post_init__(self) -> None:
+        wanted = self.streams[0].continuation
+        self.kind = wanted.score_prompt, wanted.score_prompt and wanted.num_alternatives > 0
 
     @property
     def left(self) -> int:
@@ -57,10 +68,14 @@ class _Reading:
         return len(self.prefix) - 1 - self.position
 
     @property
-    def kind(self) -> tuple[bool, bool]:
-        """Whether to score, and with alternatives; prompts of one kind are read together."""
-        wanted = self.streams[0].continuation
-        return wanted.score_prompt, wanted.score_prompt and wanted.num_alternatives > 0
+    def key(self) -> tuple[object, ...]:
+        """What readings share that another stream with the same prompt can join."""
+        return *self.kind, self.prefix.tokens.tobytes()
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the first scores have been reported, so that no other stream can share them."""
+        return self.kind[0] and self.position > 0
 
 
 @dataclass
@@ -203,12 +218,17 @@ class StreamBatch:
 
     def _admit(self) -> None:
         """Start reading queued prompts; streams whose prompt is being read already share it."""
-        while self._queue and self.num_streams < self.max_streams:
+        room = self.max_streams - self.num_streams
+        if not self._queue or room <= 0:
+            return
+        begun = {row.key: row for row in reversed(self._reading) if not row.is_reported}
+        while self._queue and room > 0:
+            room -= 1
             stream = self._queue.popleft()
             prefix = Prefix([self.boundary_id, *stream.continuation.prompt])
             row = _Reading([stream], prefix, self._initial, 0)
-            same = next((other for other in self._reading if _can_share(row, other)), None)
-            if same is not None:
+            same = begun.setdefault(row.key, row)
+            if same is not row:
                 stream.num_cached = max(0, same.position - 1)
                 same.streams.append(stream)
                 continue
@@ -220,29 +240,40 @@ class StreamBatch:
 
     def _read_prompts(self) -> None:
         """Read up to `READ_TOKENS` tokens, without padding."""
-        budget = READ_TOKENS
+        budget = READ_TOKENS_ON_A_GPU if self._device.type == "cuda" else READ_TOKENS
         self._join_ready()
         while self._reading and budget > 0:
-            first = self._reading[0]
-            rows = [row for row in self._reading if row.kind == first.kind][:budget]
-            to_stride = CACHE_STRIDE - first.position % CACHE_STRIDE
-            length = min(*(row.left for row in rows), budget // len(rows), to_stride)
+            rows, length = self._next_piece(budget)
             tokens_BT = self._tensor(
                 [row.prefix.tokens[row.position : row.position + length] for row in rows]
             )
             state = State.cat([row.state for row in rows])
-            if first.streams[0].continuation.score_prompt:
+            if rows[0].streams[0].continuation.score_prompt:
                 state = self._score(rows, tokens_BT, length, state)
             else:
                 state = read(self.model, tokens_BT, state)
             budget -= length * len(rows)
             self.statistics.prompt_tokens += length * len(rows)
             for i, row in enumerate(rows):
-                row.state = state.select([i])
+                row.state = state.select(slice(i, i + 1))  # an index would wait for a GPU
                 row.position += length
                 if row.left == 0 or row.position % CACHE_STRIDE == 0:
                     self.cache.put(row.prefix, row.position, row.state)
             self._join_ready()
+
+    def _next_piece(self, budget: int) -> tuple[list[_Reading], int]:
+        """Prompts to read together, the first one among them, and how many tokens of each."""
+        first = self._reading[0]
+        length = min(first.left, CACHE_STRIDE - first.position % CACHE_STRIDE, budget)
+        rows: list[_Reading] = []
+        for row in self._reading:
+            if row.kind == first.kind:
+                shortest = min(length, row.left)
+                if rows and (len(rows) + 1) * min(shortest, PIECE_LENGTH) > budget:
+                    break
+                rows.append(row)
+                length = shortest
+        return rows, min(length, budget // len(rows))
 
     def _score(self, rows: list[_Reading], tokens_BT: Tensor, length: int, state: State) -> State:
         """Read a piece of prompts, and report the log probabilities of its tokens."""
@@ -406,9 +437,3 @@ class StreamBatch:
 
     def _tensor(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self._device)
-
-
-def _can_share(row: _Reading, other: _Reading) -> bool:
-    """Whether `row`, of which nothing is read yet, can share the reading of `other`."""
-    begun = other.kind[0] and other.position > 0  # its first scores are reported already
-    return row.kind == other.kind and not begun and row.prefix.tokens == other.prefix.tokens

@@ -156,6 +156,7 @@ class _Loop:
                 stack.callback(log.close)
             memory.keep_freed()
             stack.callback(memory.release)
+            stack.callback(self.updater.release)
             stack.callback(self.saving.rest)
             interrupt = stack.enter_context(Interrupt())
             self.ranks.interrupt = interrupt
@@ -191,6 +192,7 @@ class _Loop:
         with ExitStack() as stack:
             memory.keep_freed()
             stack.callback(memory.release)
+            stack.callback(self.updater.release)
             self.ranks.interrupt = stack.enter_context(Interrupt())
             self.model.train()
             while True:

@@ -201,6 +201,11 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
+            import torch
+
+            # In a capture nothing is sent: what cannot be captured is computed without a graph.
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                raise
             if not self.is_leader:
                 raise SystemExit(1) from error
             raise ElmanError(

@@ -97,6 +97,11 @@ class Updater:
         self.advance, self.graphed = self._advance, None
         return told
 
+    def release(self) -> None:
+        """Drop the graphs at the end of a run."""
+        if self.graphed is not None:
+            self.graphed.release()
+
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""
         if state is not None and self.trainable.forget is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale
 from elman.models.interface import next_text
 from elman.models.mixture import Mixture
 from elman.nn.state import State
+from stand_ins import Repeat
 from tiny_models import TINY
 
 NAMES = ("lstm", "tied", "gru lecture", "window", "adaptive", "character cnn", "maxent")
@@ -84,11 +86,28 @@ def test_is_the_papers_equation(network: Any) -> None:
 def test_the_update_of_a_gpu_is_the_papers_equation(
     network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU, where nothing is captured."""
-    monkeypatch.setattr(dynamic, "GraphedUpdate", lambda update, initial, device: update)
+    """On a CPU, where a capture is repeated."""
+    capture = learn_as_on_a_gpu(monkeypatch)
+    test_is_the_papers_equation(network)
+    assert capture.num_recorded == 1
+
+
+def test_what_cannot_be_captured_learns_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    learn_as_on_a_gpu(monkeypatch, error="a sync")
+    test_is_the_papers_equation(testing.build(TINY["lstm"]))
+    told = "updates of dynamic evaluation are not replayed from a CUDA graph: a sync"
+    assert [record.message for record in caplog.records] == [told]
+
+
+def learn_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, error: str = "") -> Repeat:
+    capture = Repeat(error=error)
+    graphed = partial(dynamic.GraphedUpdate, capture=capture)
+    monkeypatch.setattr(dynamic, "GraphedUpdate", graphed)
     monkeypatch.setattr(dynamic._CompiledLearner, "serves", lambda weights: False)
     monkeypatch.setattr(dynamic._GraphedLearner, "serves", lambda weights: True)
-    test_is_the_papers_equation(network)
+    return capture
 
 
 @pytest.mark.gpu

@@ -9,14 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_replayed_updates import CPU, Repeat
 
 from elman import testing
 from elman.nn import graphed
 from elman.nn.graphed import GraphedStep
 from elman.testing import VOCAB_SIZE
+from stand_ins import Repeat
 from tiny_models import TINY
 
+CPU = torch.device("cpu")
 torch.manual_seed(0)
 MODEL = testing.build(TINY["lstm reference"]).eval().requires_grad_(False)
 
@@ -52,14 +53,18 @@ def test_every_step_is_that_of_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
 
     check()
     assert capture.num_recorded == 4  # 1, 2, 4 and 8 rows
-    assert 0 < step.num_replayed < step.num_steps
+    assert 0 < step.num_replayed < step.num_calls
 
 
-def test_a_step_that_cannot_be_captured_runs_as_it_is() -> None:
+def test_a_step_that_cannot_be_captured_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     step = GraphedStep(MODEL.step, CPU, Repeat(error="operation not permitted"))
     tokens_B, state = torch.tensor([1, 2]), MODEL.initial_state(2)
-    torch.testing.assert_close(step(tokens_B, state)[0], MODEL.step(tokens_B, state)[0])
-    assert step.problem == "operation not permitted"
+    for _ in range(3):
+        torch.testing.assert_close(step(tokens_B, state)[0], MODEL.step(tokens_B, state)[0])
+    assert step.describe() == "not replayed from a CUDA graph: operation not permitted"
+    assert [record.message for record in caplog.records] == [
+        f"steps of decoding are {step.describe()}"
+    ]
     assert step.num_replayed == 0
 
 
@@ -69,4 +74,4 @@ def test_the_first_steps_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens_B, state = torch.tensor([1]), MODEL.initial_state(1)
     for _ in range(5):
         _, state = step(tokens_B, state)
-    assert (step.num_steps, step.num_replayed) == (5, 3)
+    assert (step.num_calls, step.num_replayed) == (5, 3)

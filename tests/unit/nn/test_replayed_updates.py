@@ -1,14 +1,10 @@
 """Updates replayed from static memory give what ordinary ones give, whatever the task.
 
-Without a GPU: `Repeat` stands for a CUDA graph. It calls the work again on the memory of the first
-call, which is all that a graph does.
+Without a GPU: `Repeat` stands for a CUDA graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,34 +15,15 @@ from torch import Tensor
 
 from elman import testing
 from elman.batches.batch import Batch, bucket_size
-from elman.nn.graphed import MOST_GRAPHS, Figures, GraphedUpdate, Result
+from elman.nn.graphed import MOST_GRAPHS, Figures, GraphedUpdate
 from elman.nn.state import State
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.regimes import training_objective
 from small_tasks import TASKS, both, classifier, tagger, uncompiled, updates
+from stand_ins import Repeat
 from tiny_models import TINY
 
 CPU = torch.device("cpu")
-
-
-@dataclass
-class Repeat:
-    """Calls work again instead of capturing it."""
-
-    num_recorded: int = 0
-    error: str = ""
-
-    def here(self) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def run(self, work: Callable[[], Result]) -> Result:
-        return work()
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        if self.error:
-            raise RuntimeError(self.error)
-        self.num_recorded += 1
-        return work
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -88,7 +65,7 @@ def test_replayed_updates_equal_ordinary_ones(name: str) -> None:
         figures.append([advance(both(make(order))[replayed], None)[0][0] for order in ORDERS])
     torch.testing.assert_close(figures[1], figures[0], rtol=1e-3, atol=1e-5)
     assert 0 < capture.num_recorded == len(advance.captured) < advance.num_replayed
-    assert 3 < advance.num_replayed < advance.num_updates == len(ORDERS)
+    assert 3 < advance.num_replayed < advance.num_calls == len(ORDERS)
     assert f"{advance.num_replayed} of 8 replayed from CUDA graphs" in advance.describe()
 
 

@@ -270,6 +270,23 @@ def test_a_long_prompt_is_read_between_the_tokens_of_others() -> None:
     assert len(speaking.tokens) > 2000 // batch_module.READ_TOKENS
 
 
+@pytest.mark.parametrize(
+    ("prompt_length", "turns", "num_begun"),
+    [(64, 2, 16), (2, 1, 100)],  # 16 pieces of 32 tokens are a turn's 512
+)
+def test_prompts_are_read_in_pieces_that_are_not_small(
+    prompt_length: int, turns: int, num_begun: int
+) -> None:
+    batch = StreamBatch(Counting(), boundary_id=BOUNDARY)
+    streams = [Stream(ask([n % V] * (prompt_length - 1) + [n // V])) for n in range(100)]
+    for stream in streams:
+        batch.add(stream)
+    for _ in range(turns):
+        assert not any(stream.tokens for stream in streams)
+        batch.advance()
+    assert [len(stream.tokens) for stream in streams] == [1] * num_begun + [0] * (100 - num_begun)
+
+
 def test_one_row_without_a_possible_token_fails_alone() -> None:
     class Broken(Counting):
         def step(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:

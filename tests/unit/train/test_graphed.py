@@ -87,8 +87,11 @@ def test_resuming_a_graphed_run(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_captured_runs_as_it_is(tmp_path: Path) -> None:
-    last = run(tmp_path / "adaptive", "model.head.kind=adaptive", "model.head.cutoffs=[4,8]")
+    settings = ("model.head.kind=adaptive", "model.head.cutoffs=[4,8]", "model.dropout_output=0.2")
+    last = run(tmp_path / "adaptive", *settings)
     assert last.kind == "done"
+    assert last.summary is not None
+    assert "not replayed from a CUDA graph" in last.summary["kernels"]["updates"]
 
 
 class OneOfTwo(Ranks):
