@@ -108,7 +108,9 @@ class _LSTM(torch.autograd.Function):
         if groups > 1:
             sums = [total.view(2, groups, *total.shape[1:]).sum(1) for total in sums]
         sums[2] = sums[2].float()
-        right, left = ((*(total[i] for total in sums), *to_state[2 * i : 2 * i + 2]) for i in (0, 1))
+        right, left = (
+            (*(total[i] for total in sums), *to_state[2 * i : 2 * i + 2]) for i in (0, 1)
+        )
         to_inputs = None
         if ctx.needs_input_grad[2]:
             to_inputs = to_x[:num_steps] + to_x[num_steps:]

@@ -417,7 +417,7 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
 
 
 def _both_directions(work: _Work) -> KernelPlan | None:
-    """A direction for each thread, if both matrices of a direction stay in a core's cache and oneDNN
+    """A direction for each thread, if the matrices of a direction stay in a core's cache and oneDNN
     multiplies faster than MKL."""
     size, limits = work.cell.hidden_size, work.limits
     batch_size, _, input_size = work.shape
