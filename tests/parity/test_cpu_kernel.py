@@ -66,6 +66,33 @@ def test_ragged_rows_in_both_directions(name: str) -> None:
     assert_as_exact_as_torch(stack, torch.randn(17, 9, 4), lengths_B)
 
 
+@pytest.mark.skipif(bool(mkl.onednn_problem()), reason="no block products of oneDNN here")
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("size", [(1, 1, 1), (5, 9, 7), (33, 17, 9), (13, 24, 30)], ids=str)
+def test_both_directions_at_once(
+    size: tuple[int, int, int], ragged: bool, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More and fewer rows than a chunk, a thread per direction or several."""
+    batch_size, hidden_size, num_steps = size
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=hidden_size, num_layers=2), 4, bidirectional=True)
+    inputs_BTI = torch.randn(batch_size, num_steps, 4)
+    lengths_B = torch.arange(batch_size) % num_steps + 1 if ragged else None
+    monkeypatch.setattr(planning, "fastest", lambda *sizes: "oneDNN")
+    planning._decide.cache_clear()
+    try:
+        with kernel_limits(num_threads=num_threads, fewest_rows=1):
+            first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
+            with recorded_plans() as plans:
+                stack(inputs_BTI, stack.initial_state(batch_size), lengths_B)
+            assert {plan.directions for found in plans.values() for plan in found} == {2}
+            torch.testing.assert_close(first, second, rtol=0, atol=0)
+            assert_as_exact_as_torch(stack, inputs_BTI, lengths_B)
+    finally:
+        planning._decide.cache_clear()
+
+
 @pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
 @pytest.mark.parametrize("by_units", [False, True])
 @pytest.mark.parametrize("size", [(1, 1, 2), (5, 41, 9), (20, 33, 4), (17, 130, 6)], ids=str)

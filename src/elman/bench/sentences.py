@@ -158,7 +158,7 @@ def _ours(
         with _precision(device, is_half):
             loss = found.objective(found.model, batch, None).loss
         loss.backward()  # type: ignore[no-untyped-call]
-        norm, norms_P = clip(parameters, 1.0)
+        norm, norms_P = clip(parameters, 1.0, optimiser)
         optimiser.step()
         return (loss.detach(), norm, norms_P), None
 

@@ -70,7 +70,7 @@ def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Ite
         exact_model = recurrent.in_float64(recurrent.language_model(cell, size))
         exact = _our_step(exact_model, batch, half=False)()
         errors = {
-            name: recurrent.distance(gradient, exact)
+            name: recurrent.distance(gradient / gradient.norm(), exact / exact.norm())
             for name, gradient in first.items()
             if name == "ours" or peer_cell == cell
         }
@@ -127,7 +127,7 @@ def _our_step(model: RecurrentLM, batch: Batch, half: bool) -> Work:
         with torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False):
             return likelihood(LikelihoodConfig(), model, batch, None).loss
 
-    return _step(model, loss, partial(clip, parameters, 1.0), optimiser)
+    return _step(model, loss, partial(clip, parameters, 1.0, optimiser), optimiser)
 
 
 def _plain_step(model: recurrent.PlainModel, batch: Batch, half: bool) -> Work:
@@ -151,7 +151,7 @@ def _step(
     limit: Callable[[], object],
     optimiser: torch.optim.Optimizer,
 ) -> Work:
-    """A training step; the result is the clipped gradient of the embedding."""
+    """A training step; the result is the gradient of the embedding, clipped or not."""
     embedding = next(m for m in model.modules() if isinstance(m, nn.Embedding))
 
     def work() -> Tensor:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from elman.nn.kernels import persistent, record_plan
+from elman.nn.kernels import cpu_directions, persistent, record_plan
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -48,6 +48,21 @@ class Bidirectional(nn.Module):
             state = self.initial_state(inputs_BTI.shape[0])
         layers = {"forward": self.rightward, "backward": self.leftward}
         plan = self.rightward.plan(inputs_BTI, state.part("forward"), directions=2)
+        if plan.directions == 2 and plan.kernel == "cpu":
+            joint_BTP, after = cpu_directions.run(
+                [layer.cell for layer in layers.values()],
+                inputs_BTI,
+                [state.part(name) for name in layers],
+                lengths_B,
+                [layer.recurrent_weight() for layer in layers.values()],
+                plan,
+            )
+            for layer in layers.values():
+                record_plan(layer, plan)
+            state = State(dict(zip(layers, after, strict=True)))
+            if self.merge == "concat":
+                return joint_BTP, state
+            return merged(*joint_BTP.chunk(2, dim=2), self.merge), state
         if plan.directions == 2:
             found = persistent.run_directions(
                 [layer.cell for layer in layers.values()],

@@ -278,7 +278,6 @@ def _misfit(path: Path, detail: str) -> ElmanError:
 _MEMORY: Mapping[type, tuple[str, ...]] = {
     torch.optim.SGD: ("momentum_buffer",),
     torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
-    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
 }
 """What each optimiser remembers of a parameter that it has updated."""
 
@@ -302,11 +301,11 @@ def load_optimiser(
         index, _, key = name.partition(".")
         memory.setdefault(int(index), {})[key] = tensor
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    names = next(names for kind, names in _MEMORY.items() if isinstance(optimiser, kind))
     for number, found in memory.items():
         parameter = parameters[number]
         expected = {
-            name: torch.zeros(()) if name == "step" else parameter.detach()
-            for name in _MEMORY[type(optimiser)]
+            name: torch.zeros(()) if name == "step" else parameter.detach() for name in names
         }
         check_shapes(found, expected)
     skipped = {id(parameter) for parameter in late}

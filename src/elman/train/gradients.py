@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from elman.base.errors import ElmanError
+from elman.nn.kernels.adam import CompiledAdam
 from elman.nn.kernels.norms import norms
 
 MARGIN = 1.0
@@ -24,8 +25,13 @@ MARGIN = 1.0
 
 
 @torch.no_grad()
-def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Tensor]:
-    """Clip gradients to norm `threshold` in place; return the norm before, and per parameter.
+def clip(
+    parameters: Sequence[Parameter],
+    threshold: float,
+    optimiser: torch.optim.Optimizer | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Clip gradients to norm `threshold`, in place or in the next step of an `optimiser` that can;
+    return the norm before, and per parameter.
 
     Pascanu, Mikolov and Bengio (2013): if ‖g‖ ≥ threshold, scale g by threshold / ‖g‖. A threshold
     of 0 only measures.
@@ -35,7 +41,11 @@ def clip(parameters: Sequence[Parameter], threshold: float) -> tuple[Tensor, Ten
     norm = torch.linalg.vector_norm(norms_P)
     # On a CPU the norm is known here, and most updates need no pass over the gradients.
     if threshold and (norm.is_cuda or not norm < threshold):
-        torch._foreach_mul_(gradients, (threshold / norm).clamp(max=1.0))
+        scale = (threshold / norm).clamp(max=1.0)
+        if isinstance(optimiser, CompiledAdam):
+            optimiser.scale = float(scale)
+        else:
+            torch._foreach_mul_(gradients, scale)
     return norm, norms_P
 
 

@@ -1,7 +1,8 @@
 """Optimisers by name: SGD, Adam, AdamW, RMSprop.
 
-torch's fused optimisers do the arithmetic, in one pass over the weights per update. With any of
-them the weights can be averaged over updates (`averages.py`).
+torch's fused optimisers do the arithmetic, in one pass over the weights per update; on a CPU a
+compiled Adam, which clips in the same pass. With any of them the weights can be averaged over
+updates (`averages.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn import Parameter
 
 from elman.base.config import at_least, between, check_reads
 from elman.base.errors import UsageError
+from elman.nn.kernels.adam import CompiledAdam, serves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +144,7 @@ def build(
             group["negated"] = config.maximise
             set_rate(group, config.learning_rate)
         return sgd
-    cls = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    cls = CompiledAdam if serves(parameters) else torch.optim.Adam
     return cls(
         groups,
         betas=(0.0 if config.kind == "rmsprop" else config.beta1, config.beta2),
@@ -151,6 +153,7 @@ def build(
         maximize=config.maximise,
         fused=True,
         capturable=on_cuda,
+        decoupled_weight_decay=config.kind == "adamw",
     )
 
 

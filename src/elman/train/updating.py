@@ -125,7 +125,7 @@ class Updater:
         """Clip the gradients, of all processes, and update the weights."""
         if self.ranks.size > 1:
             nats = self.ranks.sum_gradients(self.parameters, nats)
-        norm, norms_P = clip(self.parameters, self.training.clip_norm)
+        norm, norms_P = clip(self.parameters, self.training.clip_norm, self.optimiser)
         self.optimiser.step()
         return nats, norm, norms_P
 

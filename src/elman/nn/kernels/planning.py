@@ -385,6 +385,8 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
             return found
     if problem := mkl.problem():
         return _Refusal(problem)
+    if work.directions == 2 and (both := _both_directions(work)) is not None:
+        return both
     if not work.is_named and _is_small(work):
         return _Refusal("too little work for compiled loops to gain from")
     batch_size, _, input_size = work.shape
@@ -411,6 +413,29 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         num_parts=num_parts,
         by_units=by_units,
         in_cache=in_cache,
+    )
+
+
+def _both_directions(work: _Work) -> KernelPlan | None:
+    """A direction for each thread, if the matrices of a direction stay in a core's cache and oneDNN
+    multiplies faster than MKL."""
+    size, limits = work.cell.hidden_size, work.limits
+    batch_size, _, input_size = work.shape
+    inner = input_size + size
+    is_plain = work.cell.kind is LSTMCell and work.autocast_dtype is None
+    if not is_plain or 16 * size * inner > limits.cache_bytes or batch_size < limits.fewest_rows:
+        return None
+    groups = max(1, min(work.num_threads // 2, batch_size // limits.fewest_rows))
+    if fastest(-(-batch_size // groups), inner, 4 * size) != ONEDNN:
+        return None
+    num_parts, num_threads = 2 * groups, min(work.num_threads, 2 * groups)
+    over = f"both directions over {num_threads} threads" if num_threads > 1 else "one thread"
+    return KernelPlan(
+        kernel="cpu",
+        variant=f"compiled loop, {over}, products {PRODUCTS[ONEDNN]}",
+        products=ONEDNN,
+        num_parts=num_parts,
+        directions=2,
     )
 
 

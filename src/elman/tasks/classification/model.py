@@ -118,8 +118,11 @@ class Classifier(nn.Module):
         inputs_BTE = self.dropout_input(self.input(tokens_BT))
         inputs_BTE = self.embeddings.beside(inputs_BTE, layers_LBTD, "input")
         hidden_BTH, _ = self.stack(inputs_BTE, None, lengths_B)
-        time_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        mask_BT = time_T < lengths_B.to(time_T.device).unsqueeze(1)
+        mask_BT = None
+        # Lengths on a GPU are not looked at: that would mean waiting for it.
+        if lengths_B.is_cuda or not lengths_B.eq(tokens_BT.shape[1]).all():
+            time_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+            mask_BT = time_T < lengths_B.to(time_T.device).unsqueeze(1)
         summary_BP = cast(Tensor, self.pool(hidden_BTH, mask_BT))
         if self.pool_added is None:
             return summary_BP

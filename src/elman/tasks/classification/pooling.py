@@ -33,16 +33,20 @@ class Pool(nn.Module):
         self.attention = AttentionPool(size) if "attention" in self.ways else None
 
     def forward(
-        self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"]
+        self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"] | None
     ) -> Float[Tensor, "B P"]:
-        """The vectors of the texts; the mask is True for real steps, of which each text has one."""
-        mask_BT1 = mask_BT.unsqueeze(2)
+        """The vectors of the texts; the mask is True for real steps, of which each text has one.
+        None: all are real."""
         parts = []
         for way in self.ways:
             if way == "mean":
-                parts.append((hidden_BTH * mask_BT1).sum(1) / mask_BT1.sum(1))
+                parts.append(_mean(hidden_BTH, mask_BT))
             elif way == "max":
-                parts.append(hidden_BTH.masked_fill(~mask_BT1, -torch.inf).amax(1))
+                real_BTH = hidden_BTH
+                if mask_BT is not None:
+                    real_BTH = hidden_BTH.masked_fill(~mask_BT.unsqueeze(2), -torch.inf)
+                # `amax` would divide the gradient between equal steps, which takes twice as long.
+                parts.append(real_BTH.max(1).values)
             elif way == "last":
                 parts.append(self._last(hidden_BTH, mask_BT))
             else:
@@ -50,17 +54,27 @@ class Pool(nn.Module):
                 parts.append(self.attention(hidden_BTH, mask_BT)[0])
         return torch.cat(parts, dim=1)
 
-    def _last(self, hidden_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+    def _last(self, hidden_BTH: Tensor, mask_BT: Tensor | None) -> Tensor:
         """The output of the last step, and in the backward half that of the first.
 
         If both directions were merged into one, the last step is all there is.
         """
-        end_B1H = (mask_BT.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, hidden_BTH.shape[2])
-        last_BH = hidden_BTH.gather(1, end_B1H).squeeze(1)
+        if mask_BT is None:
+            last_BH = hidden_BTH[:, -1]
+        else:
+            end_B1H = (mask_BT.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, hidden_BTH.shape[2])
+            last_BH = hidden_BTH.gather(1, end_B1H).squeeze(1)
         if not self.bidirectional:
             return last_BH
         half = hidden_BTH.shape[2] // 2
         return torch.cat([last_BH[:, :half], hidden_BTH[:, 0, half:]], dim=1)
+
+
+def _mean(hidden_BTH: Tensor, mask_BT: Tensor | None) -> Tensor:
+    if mask_BT is None:
+        return hidden_BTH.mean(1)
+    mask_BT1 = mask_BT.unsqueeze(2)
+    return (hidden_BTH * mask_BT1).sum(1) / mask_BT1.sum(1)
 
 
 class AttentionPool(nn.Module):
@@ -72,9 +86,11 @@ class AttentionPool(nn.Module):
         self.score = nn.Linear(size, 1, bias=False)
 
     def forward(
-        self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"]
+        self, hidden_BTH: Float[Tensor, "B T H"], mask_BT: Bool[Tensor, "B T"] | None
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B T"]]:
         """The weighted means and the weights, which sum to 1 and are 0 for padding."""
         scores_BT = self.score(torch.tanh(self.query(hidden_BTH))).squeeze(2)
-        weights_BT = scores_BT.masked_fill(~mask_BT, -torch.inf).softmax(1)
+        if mask_BT is not None:
+            scores_BT = scores_BT.masked_fill(~mask_BT, -torch.inf)
+        weights_BT = scores_BT.softmax(1)
         return (weights_BT.unsqueeze(2) * hidden_BTH).sum(1), weights_BT

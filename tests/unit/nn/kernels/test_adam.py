@@ -1,0 +1,83 @@
+"""The compiled Adam beside torch's in float64, and its share in clipping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from elman.nn.kernels import mkl
+from elman.nn.kernels.adam import FEWEST_NUMBERS, CompiledAdam
+from elman.train.gradients import clip
+from elman.train.optimisers import OptimiserConfig, build
+
+pytestmark = pytest.mark.skipif(
+    not mkl.available(), reason="numba is missing, or torch has no MKL here"
+)
+SIZES = [(FEWEST_NUMBERS // 8 + 3, 17), (1,), (0,), (7, 5)]
+
+
+def gradients(step: int) -> list[Tensor]:
+    """Of sizes from 1e-9 to 1."""
+    random = torch.Generator().manual_seed(step)
+    return [
+        torch.randn(size, generator=random) * 10 ** (-9 * torch.rand(size, generator=random))
+        for size in SIZES
+    ]
+
+
+def trained(config: OptimiserConfig, dtype: torch.dtype, threshold: float) -> list[Tensor]:
+    """Weights after some updates; the last one has no gradient at first."""
+    random = torch.Generator().manual_seed(0)
+    weights = [Parameter(torch.randn(size, generator=random).to(dtype)) for size in SIZES]
+    optimiser = build(config, weights)
+    assert isinstance(optimiser, CompiledAdam) == (dtype == torch.float32)
+    for step in range(5):
+        for weight, gradient in zip(weights, gradients(step), strict=True):
+            weight.grad = gradient.to(dtype)
+        if step < 2:
+            weights[-1].grad = None
+        clip(weights, threshold, optimiser)
+        optimiser.step()
+    return [weight.detach() for weight in weights]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "adam"},
+        {"kind": "adam", "weight_decay": 0.1, "beta1": 0.5, "epsilon": 1e-4},
+        {"kind": "adamw", "weight_decay": 0.1},
+        {"kind": "adam", "maximise": True, "weight_decay": 0.1},
+        {"kind": "rmsprop", "beta2": 0.9},
+    ],
+    ids=str,
+)
+def test_the_compiled_adam_is_torchs(
+    settings: dict[str, Any], num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    config = OptimiserConfig(learning_rate=0.01, **settings)
+    ours, exact = (trained(config, dtype, 0.5) for dtype in (torch.float32, torch.float64))
+    for mine, truth in zip(ours, exact, strict=True):
+        torch.testing.assert_close(mine.double(), truth, rtol=1e-6, atol=1e-6)
+
+
+def test_a_clipped_step_scales_one_step_only() -> None:
+    weight = Parameter(torch.ones(4))
+    optimiser = build(OptimiserConfig(beta1=0.0, learning_rate=0.1), [weight])
+    weight.grad = torch.full((4,), 10.0)
+    norm, _ = clip([weight], 1.0, optimiser)
+    assert norm == pytest.approx(20.0)
+    assert isinstance(optimiser, CompiledAdam)
+    assert optimiser.scale == pytest.approx(1 / 20)
+    optimiser.step()
+    assert optimiser.state[weight]["exp_avg"].tolist() == pytest.approx([0.5] * 4)
+    weight.grad = torch.full((4,), 0.1)
+    clip([weight], 1.0, optimiser)
+    optimiser.step()
+    assert optimiser.state[weight]["exp_avg"].tolist() == pytest.approx([0.1] * 4)
