@@ -209,7 +209,7 @@ def test_an_interruption_before_the_first_trial_leaves_nothing(
     begin: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stopped = lambda *given, **how: iter([Report(kind="stopped", step=1)])  # noqa: E731
-    monkeypatch.setattr(searching, "train", stopped)
+    monkeypatch.setattr(measuring, "train", stopped)
     with pytest.raises(KeyboardInterrupt):
         begin(steps=None)
     assert not list((tmp_path / "out").iterdir())
