@@ -33,11 +33,12 @@ from elman.text.sources import expand, file_lines
 RUNS_FILE = "ablations.jsonl"
 TABLE_FILE = "table.md"
 HELD_OUT = 8
-"""The validation text, which is read often, has one line for so many of the training text. The test
-text has as many lines as that."""
+"""The validation text, which is read often, has one line for so many of the training text; the test
+text has as many as the training text."""
 VALIDATIONS = 16
 ANNEALED, CONSTANT, AVERAGED = "Adam, cosine", "SGD, constant rate", "triggered average"
-"""The bases: averages of weights are for a rate that does not fall, and fine-tuning is for them."""
+"""What parts are added to. Averages of weights are for a rate that does not fall, and fine-tuning is
+for such an average, itself a part."""
 
 SHARED = (
     *("tokenizer.kind=pretokenized", "tokenizer.vocab_size=3000"),
@@ -56,11 +57,7 @@ _TRIGGERED = (
     *("optimiser.average=triggered", "optimiser.non_monotone_interval=2"),
     f"optimiser.average_latest={VALIDATIONS // 2}",
 )
-BASES: dict[str, tuple[str, ...]] = {
-    ANNEALED: _ANNEALED,
-    CONSTANT: _CONSTANT,
-    AVERAGED: (*_CONSTANT, *_TRIGGERED),
-}
+BASES: dict[str, tuple[str, ...]] = {ANNEALED: _ANNEALED, CONSTANT: _CONSTANT}
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,7 @@ class Part:
     settings: tuple[str, ...] = ()
     """What is set besides those of the base."""
     base: str = ANNEALED
+    """A base, or another part."""
     adapting: Mapping[str, Any] = field(default_factory=dict)
     """How to measure the base's model, for a part that is not trained."""
 
@@ -109,7 +107,7 @@ PARTS: dict[str, Part] = {
         ("optimiser.average=exponential", "optimiser.average_decay=0.99"),
         CONSTANT,
     ),
-    "triggered average": Part(MERITY, _TRIGGERED, CONSTANT),
+    AVERAGED: Part(MERITY, _TRIGGERED, CONSTANT),
     "two-tailed average": Part("Melis, 2022", ("optimiser.average=two_tailed",), CONSTANT),
     "fine-tuning restart": Part(MERITY, ("optimiser.restarts=1",), AVERAGED),
 }
@@ -141,6 +139,13 @@ class AblationPlan:
     def about(self) -> dict[str, Any]:
         """What the figures of a run depend on besides its part and seed."""
         return {"lines": self.num_lines, "steps": self.steps, "settings": list(self.settings)}
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """The settings of a part or a base, besides those that all runs share."""
+    if name in BASES:
+        return BASES[name]
+    return (*settings_of(PARTS[name].base), *PARTS[name].settings)
 
 
 def parse_parts(text: str | None) -> tuple[str, ...]:
@@ -202,8 +207,7 @@ def _runs(
     from elman.api import LM, load
 
     train, valid, test = map(str, texts)
-    part = PARTS.get(name)
-    settings = SHARED + (BASES[name] if part is None else (*BASES[part.base], *part.settings))
+    settings = (*SHARED, *settings_of(name))
     settings += (f"training.validate_every={max(1, plan.steps // VALIDATIONS)}", *plan.settings)
     out = folder / f"{name.replace(' ', '-')}-{seed}"
     rmtree(out, ignore_errors=True)

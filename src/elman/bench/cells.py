@@ -144,6 +144,6 @@ def _trained(plan: CellPlan, cell: str, speed: Timed | None, folder: Path) -> di
         "curve": [
             [report["step"], report["valid_perplexity"]]
             for report in reports
-            if report.get("valid_perplexity") is not None
+            if report["kind"] == "valid"
         ],
     }

@@ -40,15 +40,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def test_all_parts_are_settings_that_the_task_reads(text: str) -> None:
-    base = {
-        name: resolve("lm", [text], steps=1, settings=parse_overrides([*bench.SHARED, *given]))
-        for name, given in BASES.items()
-    }
+    def config(name: str) -> Any:
+        settings = parse_overrides([*bench.SHARED, *bench.settings_of(name)])
+        return resolve("lm", [text], steps=1, settings=settings).config
+
     for name, part in PARTS.items():
         assert bool(part.settings) != bool(part.adapting), name
-        given = [*bench.SHARED, *BASES[part.base], *part.settings]
-        config = resolve("lm", [text], steps=1, settings=parse_overrides(given)).config
-        assert (config != base[part.base].config) == bool(part.settings), name
+        assert (config(name) != config(part.base)) == bool(part.settings), name
 
 
 def test_the_reference_names_the_paper_of_each_part() -> None:
@@ -79,6 +77,7 @@ def test_a_bench_that_was_stopped_continues(
     plan = AblationPlan((text, text, text), names, num_lines=16, num_seeds=1)
     rows = bench.measure(plan, tmp_path)
     assert fake == [(ANNEALED, 1), ("RMSprop", 1), (AVERAGED, 1), ("fine-tuning restart", 1)]
+    assert bench.settings_of("fine-tuning restart")[: len(BASES[CONSTANT])] == BASES[CONSTANT]
     assert [row["name"] for row in rows] == list(names)
     lines = [
         (tmp_path / f"{part}.txt").read_text().count("\n") for part in ("train", "valid", "test")
