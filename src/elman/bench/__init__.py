@@ -20,6 +20,9 @@ indexing.py             an index of a text, and searches in it
 serving.py, soak.py     many streams over HTTP; clients of all kinds for minutes
 streams.py              the same streams without HTTP, on a CPU or a GPU
 training.py, lifts.py   whole training runs
-automatic.py            automatic choices of settings beside others
+cells.py                the same model with different cells
+ablations.py            parts of published recipes, with and without
+automatic.py            automatic choices of settings beside others     alternatives.py lists them
+by_speed.py             what cells and choices share: equal minutes by measured speeds
 faults/                 crashes, cuts and damage
 """

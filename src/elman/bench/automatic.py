@@ -6,6 +6,9 @@ process of its own that is pinned to its own cores; the held-out text is then me
 run under --minutes may have cut it. The alternatives are a fixed list and know nothing of the
 automatic choice.
 
+With `by_speed` (`by_speed.py`) a run makes the updates that its speed allows in the minutes, on any
+core, so that a machine that others use will do.
+
 Finished runs are lines of a JSONL file: a bench that was stopped continues.
 """
 
@@ -25,12 +28,18 @@ from shutil import rmtree
 from threading import Lock
 from typing import Any, NamedTuple
 
+from elman.base.config import parse_overrides
 from elman.base.counting import counted
 from elman.base.documents import read_json, read_json_lines
 from elman.base.errors import ElmanError, UsageError, nearest
 from elman.base.files import write_text
+from elman.base.threads import set_threads, threads_asked
+from elman.bench.alternatives import ALTERNATIVES, Alternative
+from elman.bench.by_speed import Timed, timed
 from elman.bench.measuring import last_line
 from elman.bench.rows import Row, less_is_better, note
+from elman.recipes.resolve import resolve
+from elman.recipes.writing import write_recipe
 from elman.runs.run_folder import CONFIG_FILE
 from elman.text.sources import expand
 from elman.tokens.choose import choose
@@ -47,134 +56,6 @@ _PINNED = """
 import os, runpy
 os.sched_setaffinity(0, {cores})
 runpy.run_module("elman", run_name="__main__", alter_sys=True)
-"""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A sensible choice that somebody might make by hand."""
-
-    cell: str = ""
-    num_layers: int = 0
-    hidden_size: int = 0
-    dropout: float = 0.0
-    optimiser: str = ""
-    learning_rate: float = 0.0
-    batch_size: int = 0
-    chunk_length: int = 0
-    num_samples: int = 0
-    """Noise words of a sampled output layer; 0 for a full one."""
-    recipe: str = ""
-    """A recipe to take as it is, instead of all of these."""
-
-    @property
-    def name(self) -> str:
-        if self.recipe:
-            return self.recipe
-        parts = [
-            f"{self.cell} {self.num_layers}x{self.hidden_size}",
-            *([f"{self.num_samples} samples"] if self.num_samples else []),
-            *([f"dropout {self.dropout:g}"] if self.dropout else []),
-            f"{self.optimiser} {self.learning_rate:g}",
-            f"{self.batch_size}x{self.chunk_length}",
-        ]
-        return ", ".join(parts)
-
-    def arguments(self, unit: str) -> list[str]:
-        """The options of `elman train lm`; embeddings of words are tied to the output layer."""
-        if self.recipe:
-            return ["--recipe", self.recipe]
-        is_word = unit == "word"
-        values: dict[str, object] = {
-            "model.cell": self.cell,
-            "model.num_layers": self.num_layers,
-            "model.hidden_size": self.hidden_size,
-            "model.embedding_size": self.hidden_size if is_word else 64,
-            "model.tied": is_word,
-            "model.head.kind": "sampled" if self.num_samples else "full",
-            **({"model.head.num_samples": self.num_samples} if self.num_samples else {}),
-            "model.dropout_input": self.dropout if is_word else 0,
-            "model.dropout_hidden": self.dropout if self.num_layers > 1 else 0,
-            "model.dropout_output": self.dropout,
-            "optimiser.kind": self.optimiser,
-            "optimiser.learning_rate": self.learning_rate,
-            "schedule.kind": "cosine",
-            "schedule.warmup_steps": 100,
-            "training.batch_size": self.batch_size,
-            "training.chunk_length": self.chunk_length,
-            "training.clip_norm": 0.25 if self.optimiser == "sgd" else 1,
-            "training.precision": "auto",
-            **PLAIN,
-        }
-        words = (("--set", f"{key}={dumps(value).strip(QUOTE)}") for key, value in values.items())
-        return [word for pair in words for word in pair]
-
-
-QUOTE = '"'
-PLAIN: dict[str, object] = {
-    **{f"model.{name}": 0 for name in ("weight_drop", "dropout_embedding")},
-    **{f"objective.{name}": 0 for name in ("activation_penalty", "change_penalty")},
-    **{f"training.{name}": False for name in ("vary_chunks", "shuffle_lanes")},
-    "model.locked": False,
-    "optimiser.average": "none",
-    "optimiser.weight_decay": 0,
-}
-"""Settings of all alternatives: without the parts of AWD-LSTM."""
-# fmt: off
-ALTERNATIVES: dict[tuple[str, str], list[Alternative]] = {
-    #            cell  layers hidden dropout optimiser rate batch chunk samples
-    ("char", "cpu"): [
-        Alternative("gru",  1,  256,  0.0,  "adam",  0.005,  16,   64),
-        Alternative("lstm", 1,  256,  0.0,  "adam",  0.005,  16,   64),
-        Alternative("gru",  1,  128,  0.0,  "adam",  0.01,   16,   64),
-        Alternative("lstm", 1,  256,  0.0,  "adam",  0.007,   8,   64),
-        Alternative("lstm", 1,  384,  0.1,  "adam",  0.007,  16,   64),
-        Alternative("gru",  1,  512,  0.2,  "adam",  0.003,  16,   64),
-        Alternative("lstm", 1,  512,  0.2,  "adam",  0.005,  32,   64),
-        Alternative("lstm", 1,  512,  0.1,  "adam",  0.006,  32,  128),
-        Alternative("lstm", 2,  256,  0.2,  "adam",  0.004,  16,   64),
-        Alternative("lstm", 2,  512,  0.4,  "adam",  0.003,  32,   64),
-    ],
-    ("word", "cpu"): [
-        Alternative("lstm", 1,  256,  0.1,  "adam",  0.003,  20,   35,  1024),
-        Alternative("lstm", 1,  128,  0.0,  "adam",  0.005,  20,   35,  1024),
-        Alternative("lstm", 1,  256,  0.2,  "sgd",    20.0,  20,   35,  1024),
-        Alternative("gru",  1,  256,  0.2,  "adam",  0.003,  20,   35,  1024),
-        Alternative("lstm", 1,  200,  0.5,  "sgd",    20.0,  16,   35),
-        Alternative("lstm", 1,  256,  0.3,  "adam",  0.003,  10,   35,   512),
-        Alternative("lstm", 1,  400,  0.4,  "adam",  0.003,  20,   35,  1024),
-        Alternative("lstm", 1,  400,  0.4,  "sgd",    20.0,  20,   35,  1024),
-        Alternative("lstm", 2,  200,  0.3,  "sgd",    20.0,  20,   35),
-        Alternative("lstm", 1,  512,  0.5,  "sgd",    20.0,  20,   35,  1024),
-    ],
-    ("char", "gpu"): [
-        Alternative("lstm", 2,  512,  0.3,  "adam",  0.003,  32,  128),
-        Alternative("lstm", 1,  512,  0.3,  "adam",  0.003,  16,   64),
-        Alternative("gru",  2,  512,  0.3,  "adam",  0.002,  32,  128),
-        Alternative("lstm", 2,  768,  0.4,  "adam",  0.002,  64,  128),
-        Alternative("lstm", 2,  768,  0.5,  "adam",  0.002,  32,   64),
-        Alternative("lstm", 2, 1024,  0.5,  "adam",  0.002,  64,  128),
-        Alternative("lstm", 3,  512,  0.4,  "adam",  0.003,  64,  128),
-        Alternative("lstm", 3,  768,  0.5,  "adam",  0.002,  64,  128),
-        Alternative("lstm", 1, 1024,  0.4,  "adam",  0.002,  32,   64),
-        Alternative(recipe="awd-lstm"),
-    ],
-    ("word", "gpu"): [
-        Alternative(recipe="awd-lstm"),
-        Alternative("lstm", 2,  650,  0.5,  "sgd",    20.0,  20,   35),
-        Alternative("lstm", 2,  650,  0.5,  "adam",  0.002,  20,   35),
-        Alternative("lstm", 2,  650,  0.5,  "sgd",    20.0,  40,   70),
-        Alternative("lstm", 2,  400,  0.4,  "sgd",    20.0,  20,   35),
-        Alternative("lstm", 2, 1024, 0.65,  "sgd",    20.0,  20,   35),
-        Alternative("lstm", 2, 1024, 0.65,  "adam",  0.001,  40,   70),
-        Alternative("lstm", 3,  650,  0.5,  "sgd",    20.0,  20,   70),
-        Alternative("lstm", 1,  650,  0.6,  "sgd",    20.0,  20,   35),
-        Alternative("lstm", 1,  400,  0.5,  "adam",  0.003,  20,   35),
-    ],
-}
-# fmt: on
-"""By unit and kind of machine: cells, widths, depths, batches, dropouts and optimisers that are
-usual at these sizes, the most promising first.
 """
 
 
@@ -241,6 +122,7 @@ class Plan:
     device: str = "cpu"
     """cpu or gpu."""
     seed: int = 1
+    by_speed: bool = False
 
     def runs(self) -> list[tuple[Cell, str]]:
         """All runs: short ones first; the automatic choices early, so that a bench that is cut
@@ -262,19 +144,51 @@ class Plan:
 
     def command(self, cell: Cell, name: str, text: BenchText, out: Path) -> list[str]:
         """The arguments of `elman` for a run."""
-        kind = cell.unit
-        if kind == "word" and choose([text.train]).kind == "pretokenized":
-            kind = "pretokenized"
         own = [] if name == AUTOMATIC else self.alternatives(cell.unit)[name].arguments(cell.unit)
         length = ["--minutes", f"{cell.minutes:g}"]
         if not cell.minutes:  # to warm up
             length = ["--steps", "2", "--set", "training.sample_length=0"]
         return [
             *("train", "lm", text.train, "--valid", str(text.valid)),
-            *(*length, "--set", f"tokenizer.kind={kind}", *own),
-            *("--seed", str(self.seed), "--device", "cuda" if self.device == "gpu" else "cpu"),
+            *(*length, "--set", f"tokenizer.kind={_tokenizer(cell, text)}", *own),
+            *("--seed", str(self.seed), "--device", self.torch_device),
             *("--out", str(out), "--json"),
         ]
+
+    @property
+    def torch_device(self) -> str:
+        return "cuda" if self.device == "gpu" else "cpu"
+
+    def timed(self, cell: Cell, name: str, text: BenchText, out: Path, threads: int) -> Timed:
+        """The run by its speed, which is measured if `out` does not have it."""
+
+        def settings() -> Any:
+            given = [f"tokenizer.kind={_tokenizer(cell, text)}"]
+            recipe = None
+            if name != AUTOMATIC:
+                alternative = self.alternatives(cell.unit)[name]
+                recipe = alternative.recipe or None
+                given += [] if recipe else alternative.arguments(cell.unit)[1::2]
+            found = resolve(
+                *("lm", [text.train]),
+                valid=[str(text.valid)],
+                recipe=recipe,
+                settings=parse_overrides(given),
+                minutes=cell.minutes,
+                seed=self.seed,
+                device=self.torch_device,
+            )
+            return found.config
+
+        key = {**cell._asdict(), "choice": name, "device": self.device, "threads": threads}
+        return timed(out, key, cell.minutes, settings, self.torch_device)
+
+
+def _tokenizer(cell: Cell, text: BenchText) -> str:
+    """The kind of tokenizer for a unit of text."""
+    if cell.unit == "word" and choose([text.train]).kind == "pretokenized":
+        return "pretokenized"
+    return cell.unit
 
 
 def make_plan(
@@ -285,6 +199,7 @@ def make_plan(
     only: Sequence[str],
     device: str,
     seed: int,
+    by_speed: bool = False,
 ) -> Plan:
     """A plan from what the command line has."""
     chosen = tuple(BenchText.of(text) for text in texts)
@@ -300,7 +215,7 @@ def make_plan(
     for kind in kinds:
         if kind not in UNITS:
             raise UsageError(f"there is no unit '{kind}'", nearest(kind, UNITS))
-    plan = Plan(chosen, kinds, lengths, num_alternatives, tuple(only), device, seed)
+    plan = Plan(chosen, kinds, lengths, num_alternatives, tuple(only), device, seed, by_speed)
     known = [AUTOMATIC, *(name for kind in kinds for name in plan.alternatives(kind))]
     for name in only:
         if name not in known:
@@ -348,7 +263,10 @@ def measure(
     runner = run
     if runner is None:
         runner = _Processes(plan, out, threads)
-        runner.warm_up(waiting)
+        if plan.by_speed:
+            runner.time(waiting)
+        else:
+            runner.warm_up(waiting)
 
     def work(job: tuple[Cell, str]) -> None:
         cell, name = job
@@ -364,6 +282,7 @@ def measure(
         finally:
             free.put(mine)
         row = {**cell._asdict(), "choice": name, "device": plan.device, "seed": plan.seed, **found}
+        row["by_speed"] = plan.by_speed
         with lock, (out / RUNS_FILE).open("a", encoding="utf-8") as file:
             file.write(dumps(row) + "\n")
         note(f"{cell}: {name}: {found['perplexity']:.3f}, {counted(found['steps'], 'update')}")
@@ -387,11 +306,12 @@ def finished(out: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     if not (out / RUNS_FILE).is_file():
         return {}
     names = (*Cell._fields, "choice", "device", "seed")
-    return {tuple(row[n] for n in names): row for row in read_json_lines(out / RUNS_FILE)}
+    rows = read_json_lines(out / RUNS_FILE)
+    return {(*(row[n] for n in names), row.get("by_speed", False)): row for row in rows}
 
 
 def _key(plan: Plan, cell: Cell, name: str) -> tuple[Any, ...]:
-    return (*cell, name, plan.device, plan.seed)
+    return (*cell, name, plan.device, plan.seed, plan.by_speed)
 
 
 @dataclass
@@ -421,13 +341,39 @@ class _Processes:
             self._elman(self.plan.command(cell._replace(minutes=0), name, text, folder), ())
             rmtree(folder)
 
+    def time(self, waiting: Sequence[tuple[Cell, str]]) -> None:
+        """Measure the speeds of all runs, so that these do not need an idle machine."""
+        for cell, name in waiting:
+            try:
+                self._timed(cell, name)
+            except ElmanError as error:
+                note(f"{cell}: {name}: {error.message}")
+
+    def _timed(self, cell: Cell, name: str) -> Timed:
+        before = threads_asked()
+        set_threads(self.threads)
+        try:
+            return self.plan.timed(cell, name, self.texts[cell.text], self.out, self.threads)
+        finally:
+            set_threads(before)
+
     def __call__(self, cell: Cell, name: str, cores: Sequence[int]) -> dict[str, Any]:
         text = self.texts[cell.text]
         folder = self.out / "runs" / f"{os.getpid()}-{'-'.join(map(str, cores))}"
         rmtree(folder, ignore_errors=True)
         command = self.plan.command(cell, name, text, folder)
+        device, speed = self.plan.torch_device, None
+        if self.plan.by_speed:
+            cores, run = (), self._timed(cell, name)
+            speed, recipe = run.updates_per_second, folder.with_suffix(".toml")
+            recipe.parent.mkdir(exist_ok=True)
+            write_recipe(recipe, run.config, f"{cell}: {name}, {speed:.2f} updates/s")
+            command = [
+                *("train", "lm", text.train, "--valid", str(text.valid), "--device", device),
+                *("--recipe", str(recipe), "--out", str(folder), "--json"),
+                *("--set", "training.sample_length=0", "--seed", str(self.plan.seed)),
+            ]
         summary = self._elman(command, cores)
-        device = command[command.index("--device") + 1]
         whole = self._elman(
             ["evaluate", str(folder), str(text.valid), "--device", device, "--json"], cores
         )
@@ -438,6 +384,7 @@ class _Processes:
             "perplexity": whole["perplexity"],
             "bits_per_byte": whole["bits_per_byte"],
             **{key: summary[key] for key in names},
+            **({} if speed is None else {"updates_per_second": speed}),
             "threads": self.threads,
             "settings": {
                 group: {k: config[group][k] for k in config[group] if k in SHOWN[group]}

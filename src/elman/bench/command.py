@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from elman.bench.commands.counting import counting, index
-from elman.bench.commands.quality import automatic, elmo, lifts, pictures, regimes
+from elman.bench.commands.quality import ablations, automatic, elmo, lifts, pictures, regimes
 from elman.bench.commands.serving import load, serve, streams
 from elman.bench.commands.speed import equal_time, generate, kernels, ngram, ranks, sentences, step
 from elman.bench.faults.command import faults
@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 COMMANDS: list[Callable[..., None]] = [
     *(kernels, step, sentences, generate, equal_time, ngram, counting, index),
-    *(ranks, serve, streams, load, regimes, pictures, elmo, lifts, automatic, faults),
+    *(ranks, serve, streams, load, regimes, pictures, elmo, lifts, ablations, automatic, faults),
 ]
 for command in COMMANDS:
     app.command()(command)

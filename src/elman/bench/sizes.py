@@ -12,7 +12,7 @@ from elman.base.errors import UsageError, nearest
 CellName = Literal["lstm", "gru", "mingru", "minlstm", "sru"]
 CELLS: tuple[CellName, ...] = ("lstm", "gru", "mingru", "minlstm", "sru")
 ALL_CELLS = ",".join(CELLS)
-TRAINED_CELLS = (*CELLS, "qrnn", "hgrn", "rglru", "slstm")
+TRAINED_CELLS = (*CELLS, "qrnn", "hgrn", "rglru", "slstm", "rnn")
 """Those of whole training runs, which need no peer outside."""
 DEFAULT_CELLS = "lstm,gru,mingru"
 

@@ -1,6 +1,4 @@
-"""Whole training runs: cells for the same time, training regimes, captioners with and without
-pictures.
-"""
+"""Whole training runs: training regimes, captioners with and without pictures."""
 
 from __future__ import annotations
 
@@ -49,6 +47,13 @@ def train_run(
     """Train a whole run; return its summary and its last validation."""
     overrides = parse_overrides(settings)
     config = resolve(task, data, settings=overrides, device=device, **options).config
+    return run_config(config, out, device=device, begin_with=begin_with)
+
+
+def run_config(
+    config: Any, out: Path, *, device: str = "auto", begin_with: Path | None = None
+) -> tuple[Mapping[str, float], Report]:
+    """Train a run with these settings; return its summary and its last validation."""
     summary: Mapping[str, float] | None = None
     last: Report | None = None
     for report in train(config, out, device=device, begin_with=begin_with):
@@ -57,23 +62,6 @@ def train_run(
     if summary is None or last is None:
         raise ElmanError("the training run was stopped", "start the bench again")
     return summary, last
-
-
-def compare_cells(
-    data: str, cells: Sequence[str], settings: Sequence[str], folder: Path, **length: Any
-) -> Iterator[Row]:
-    """The same language model with different cells; the first is the peer of the others."""
-    peer: Mapping[str, float] | None = None
-    for cell in cells:
-        given = ["model.num_layers=2", *settings, f"model.cell={cell}"]
-        found, _ = train_run("lm", [data], given, folder / cell, seed=1, **length)
-        peer = peer or found
-        about = {"cell": cell, "steps": found["steps"], "seconds": found["seconds"]}
-        for name, key, unit, row in (
-            ("training", "tokens_per_second", "tokens/s", more_is_better),
-            ("validation", "perplexity", "perplexity", less_is_better),
-        ):
-            yield row(f"{cell}: {name}", found[key], peer[key], unit, **about, beside=cells[0])
 
 
 def parse_regimes(text: str | None) -> list[str]:

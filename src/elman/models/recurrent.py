@@ -59,7 +59,7 @@ class RecurrentLMConfig(StackConfig):
     maxent_size: int = 1 << 22
     """Slots of the table in which those n-grams share their weights."""
     dropout_embedding: float = 0.0
-    """Fraction of words whose whole embedding is dropped for a batch."""
+    """Fraction of words whose whole embedding is dropped for a batch (Gal and Ghahramani, 2016)."""
     dropout_input: float = 0.0
     """Dropout on the input of the first layer."""
     dropout_output: float = 0.0

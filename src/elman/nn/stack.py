@@ -75,8 +75,8 @@ class LayersConfig:
     forget_bias: float = 1.0
     """Initial forget bias of the lstm and slstm cells; 1 remembers at first."""
     locked: bool = True
-    """Whether a dropout mask stays the same over time (variational dropout), if a text is read in
-    one pass."""
+    """Whether a dropout mask stays the same over time (variational dropout: Gal and Ghahramani,
+    2016), if a text is read in one pass."""
     kernel: str = "auto"
     """What computes a layer: auto, or the name of a kernel."""
 
@@ -144,7 +144,7 @@ class StackConfig(LayersConfig, CellConfig):  # the last base class has the firs
     dropout_hidden: float = 0.0
     """Dropout between layers."""
     weight_drop: float = 0.0
-    """Dropout on the recurrent matrices."""
+    """Dropout on the recurrent matrices (Merity, Keskar and Socher, 2018)."""
     dropout_state: float = 0.0
     """Dropout on the state h that each step reads, one mask for a sequence (Gal and Ghahramani,
     2016)."""

@@ -21,9 +21,11 @@ class LikelihoodConfig:
     that gives whole distributions.
     """
     activation_penalty: float = 0.0
-    """Weight of the mean square of the last layer's output (AWD-LSTM's alpha: 2)."""
+    """Weight of the mean square of the last layer's output (Merity, McCann and Socher, 2017;
+    AWD-LSTM's alpha: 2)."""
     change_penalty: float = 0.0
-    """Weight of the mean squared change of that output from step to step (AWD-LSTM's beta: 1)."""
+    """Weight of the mean squared change of that output from step to step (Merity, McCann and
+    Socher, 2017; AWD-LSTM's beta: 1)."""
 
     def __post_init__(self) -> None:
         between("label_smoothing", self.label_smoothing, 0, 1, below=True)

@@ -30,7 +30,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -55,6 +54,7 @@ from elman.recipes.search_study import (
     optuna_module,
     seconds_of,
 )
+from elman.recipes.speed import Interrupted, training_speed
 from elman.tasks import task_named
 from elman.train.report import Report
 
@@ -68,8 +68,6 @@ SLOWEST = 2.0
 NEAR_TRIALS = 20
 """Trials after which Optuna's model of the results chooses every other one: with fewer it knows too
 little of 15 settings (docs/log/2026-11-18-search.md)."""
-SPEED_STEPS, SPEED_REPORTS = 60, 6
-"""Updates with which a speed is measured, and the reports of which the fastest one counts."""
 MOST_FASTER = 4.0
 """Limit on the updates of a trial, as a multiple or a fraction of those at equal tokens."""
 ENOUGH = 0.6
@@ -82,10 +80,6 @@ SLACK = 1.5
 
 class OutOfTime(Exception):
     """The trial was stopped at the end of the search."""
-
-
-class Interrupted(Exception):
-    """A signal asked to stop."""
 
 
 def open_search(
@@ -142,10 +136,10 @@ def open_search(
             if steps is None:
                 config, _ = read_over(task_named(task), dict(automatic), {})
                 try:
-                    updates, speed = _speeds(config, folder / "speed", device)
+                    measured = training_speed(config, folder / "speed", device)
                 except Interrupted as stopped:
                     raise KeyboardInterrupt from stopped  # there is nothing to tell yet
-                steps = round(60 * trial_minutes * updates)
+                steps, speed = round(60 * trial_minutes * measured.updates), measured.idle_tokens
             kept = {"automatic": automatic, "steps": max(LEAST_STEPS, steps), "speed": speed}
             write_json(path, {"asked": asked, **kept}, seal=True)
         found = read_json(path)
@@ -302,7 +296,7 @@ def _trained(
     config = search.config(params)
     per_rung = steps = config.training.steps
     if search.speed is not None and trial.number:
-        _, speed = _speeds(config, place.parent / "speed", search.device)
+        speed = training_speed(config, place.parent / "speed", search.device).idle_tokens
         faster = min(MOST_FASTER, max(1 / MOST_FASTER, speed / search.speed))
         steps = max(LEAST_STEPS, round(faster * steps))
     trial.set_user_attr("steps", steps)
@@ -352,41 +346,6 @@ def _is_behind(study: optuna.Study, share: float, value: float) -> bool:
         shares, values = zip(*trial.user_attrs["curve"], strict=True)
         then.append(float(np.interp(share, shares, values)))
     return value > median(then)
-
-
-def _speeds(config: Any, place: Path, device: str) -> tuple[float, float]:
-    """The updates per second of training, and the tokens per second on idle cores, both of the
-    fastest report.
-
-    On a CPU that other programs use as well, the time that they take is left out of the latter:
-    trials must not be compared by what else was running.
-    """
-    import torch
-
-    from elman.runs.machine import machine
-
-    each = SPEED_STEPS // SPEED_REPORTS
-    length = {"minutes": None, "epochs": None, "steps": SPEED_STEPS}
-    length |= {"report_every": each, "validate_every": SPEED_STEPS}
-    config = replace(config, training=replace(config.training, **length))
-    where, threads = machine(device), torch.get_num_threads()
-    updates, tokens, last = 0.0, 0.0, None
-    try:
-        for report in train(config, place, device=device):
-            now = (report.step, report.tokens, time.monotonic(), time.process_time())
-            if report.kind == "step" and last is not None:
-                steps, read, passed, used = (b - a for a, b in zip(last, now, strict=True))
-                idle = passed if where.is_gpu else min(passed, used / threads)
-                updates, tokens = max(updates, steps / passed), max(tokens, read / idle)
-            if report.kind in ("start", "step"):
-                last = now
-            if report.kind == "stopped":
-                raise Interrupted("interrupted")
-            if report.step >= SPEED_STEPS:
-                break  # without the validation
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    return updates or 1.0, tokens or 1.0
 
 
 def _retry_killed(search: Search, study: optuna.Study) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from elman.base.files import write_text
+from elman.recipes import writing
 from elman.recipes.search_plot import plot
 from elman.recipes.search_space import Tried, importance
 from elman.recipes.search_study import Search, best_trial, locked, optuna_module
-from elman.recipes.writing import toml_lines
 from elman.runs.run_folder import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -62,11 +61,9 @@ def write_results(search: Search, study: optuna.Study | None = None) -> dict[str
 
 def write_recipe(search: Search, best: optuna.trial.FrozenTrial) -> None:
     config = search.config(best.params, {"steps": best.user_attrs["steps"]})
-    data = replace(config.data, train=(), valid=(), test=())
-    lines = toml_lines(replace(config, data=data, recipe="automatic"))
     told = f"found by elman search {search.task}: trial {best.number}"
-    head = f"# {told}, {figure_of(best.user_attrs)}\n"
-    write_text(search.folder / RECIPE_FILE, head + "\n".join(lines) + "\n")
+    told += f", {figure_of(best.user_attrs)}"
+    writing.write_recipe(search.folder / RECIPE_FILE, config, told)
 
 
 def _tried(search: Search, trials: Sequence[optuna.trial.FrozenTrial]) -> list[Tried]:

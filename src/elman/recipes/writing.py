@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from elman.base.config import describe, to_dict
+from elman.base.files import write_text
 from elman.tasks.task import FROM_CORPUS
 
 
@@ -36,6 +38,13 @@ def toml_lines(
             yield from (f"# {line}" for line in prose.get(name, "").splitlines())
         yield f"[{path}]"
         yield from toml_lines(part, explain, path, derived)
+
+
+def write_recipe(path: Path, config: Any, told: str) -> None:
+    """Write the settings of a run, without its data, after a comment that says what they are."""
+    data = replace(config.data, train=(), valid=(), test=())
+    lines = toml_lines(replace(config, data=data, recipe="automatic"))
+    write_text(path, f"# {told}\n" + "\n".join(lines) + "\n")
 
 
 def _toml(value: Any) -> str:

@@ -76,10 +76,12 @@ Adapt = Annotated[
 ]
 Cache = Annotated[bool, option(None, "Mix in the words that followed similar contexts.", "--cache")]
 Temperature = Annotated[
-    float | None, option("T", "Softmax temperature of networks; 1 is as trained.")
+    float | None,
+    option("T", "Softmax temperature of networks (Melis and others, 2018); 1 is as trained."),
 ]
 Samples = Annotated[
-    int | None, option("N", "Networks: the mean prediction over N dropout masks.", min=1)
+    int | None,
+    option("N", "Networks: the mean over N dropout masks (Gal and Ghahramani, 2016).", min=1),
 ]
 Tune = Annotated[
     list[str] | None,

@@ -166,8 +166,8 @@ class LaneTrainingConfig(ChunkTrainingConfig, SamplingTrainingConfig):
     """With `start`: add the words or characters of the text that the run does not know and that
     occur this often; 0: none."""
     vary_chunks: bool = False
-    """Draw each chunk's length around `chunk_length`, as AWD-LSTM does, and scale the learning rate
-    with it.
+    """Draw each chunk's length around `chunk_length`, and scale the learning rate with it (Merity,
+    Keskar and Socher, 2018).
     """
     shuffle_lanes: bool = False
     """Begin each lane at a random token, anew in every epoch, and read what is before it last

@@ -12,7 +12,8 @@ import pytest
 from elman.base.config import parse_overrides
 from elman.base.errors import ElmanError, UsageError
 from elman.bench import automatic as bench
-from elman.bench.automatic import ALTERNATIVES, AUTOMATIC, BenchText, Cell, Plan
+from elman.bench.alternatives import ALTERNATIVES
+from elman.bench.automatic import AUTOMATIC, BenchText, Cell, Plan
 from elman.recipes.resolve import resolve
 
 SETTINGS = {

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -13,7 +14,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,11 +21,13 @@ from elman.base.config import to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import lock
 from elman.recipes import search as searching
+from elman.recipes import speed as measuring
 from elman.recipes.resolve import resolve
 from elman.recipes.search import open_search, run
 from elman.recipes.search_plot import plot
 from elman.recipes.search_space import DROPOUTS, dimensions, near
 from elman.recipes.search_study import RUNGS, WARMUP, Search
+from elman.recipes.speed import Speed
 from elman.testing import TOY_TEXT
 from elman.train.report import Report
 
@@ -153,7 +155,7 @@ def test_a_killed_trial_is_tried_again(begin: Callable, fake: list[Any]) -> None
     assert alive is not None
     os.close(alive)
     silent(search, trials=2)
-    assert fake[1] == searching.replace(search.config(asked), training=fake[1].training)
+    assert fake[1] == replace(search.config(asked), training=fake[1].training)
 
 
 def test_without_locks_a_trial_is_dead_after_an_hour(
@@ -181,12 +183,12 @@ def test_an_interruption_of_the_speed_writes_the_results(
     how: str, begin: Callable, fake: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended the search without recipe, plot and summary."""
-    fast = lambda *given: (1.0, 100.0)  # noqa: E731
-    measured = searching._speeds
-    monkeypatch.setattr(searching, "_speeds", fast)
+    fast = lambda *given: Speed(1.0, 1.0, 100.0)  # noqa: E731
+    measured = searching.training_speed
+    monkeypatch.setattr(searching, "training_speed", fast)
     search = begin(steps=None)
     silent(search, trials=2)
-    monkeypatch.setattr(searching, "_speeds", measured)
+    monkeypatch.setattr(searching, "training_speed", measured)
     (search.folder / "recipe.toml").unlink()
 
     def interrupted(*given: Any, **how_: Any) -> Iterator[Report]:
@@ -194,7 +196,8 @@ def test_an_interruption_of_the_speed_writes_the_results(
             raise KeyboardInterrupt
         yield Report(kind="stopped", step=1)
 
-    monkeypatch.setattr(searching, "train", interrupted)
+    for module in (searching, measuring):
+        monkeypatch.setattr(module, "train", interrupted)
     summary = silent(search, trials=9)
     assert summary["interrupted"]
     assert summary["trials"] == 2
@@ -206,7 +209,7 @@ def test_an_interruption_before_the_first_trial_leaves_nothing(
     begin: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stopped = lambda *given, **how: iter([Report(kind="stopped", step=1)])  # noqa: E731
-    monkeypatch.setattr(searching, "train", stopped)
+    monkeypatch.setattr(measuring, "train", stopped)
     with pytest.raises(KeyboardInterrupt):
         begin(steps=None)
     assert not list((tmp_path / "out").iterdir())
@@ -330,8 +333,8 @@ def test_trials_have_equal_minutes(
 ) -> None:
     """A trial that is twice as slow makes half of the updates, and is validated after as many
     tokens as trial 0."""
-    speeds = iter([(10.0, 1000.0)] + 4 * [(5.0, 500.0)])
-    monkeypatch.setattr(searching, "_speeds", lambda *given: next(speeds))
+    speeds = iter([Speed(10.0, 10.0, 1000.0)] + 4 * [Speed(5.0, 5.0, 500.0)])
+    monkeypatch.setattr(searching, "training_speed", lambda *given: next(speeds))
     search = begin(steps=None, trial_minutes=1.0)
     assert search.steps == 600
     silent(search, trials=5)
@@ -358,26 +361,6 @@ def test_a_trial_that_is_behind_at_equal_tokens_only_goes_on(
     assert not searching._is_behind(study, share, then)
     assert searching._is_behind(study, share, then + 0.1)
     assert searching._is_behind(study, 2 * share, then)
-
-
-def test_the_speed_leaves_out_what_others_use(
-    begin: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half of the time another program runs: the updates per second count it, the speed does
-    not."""
-    config = begin().config({one.name: one.start for one in begin().space})
-    clock = [0.0]
-
-    def train(config: Any, out: Path, **how: Any) -> Iterator[Report]:
-        for step in range(0, 70, 10):
-            clock[0] += 1
-            yield Report(kind="step" if step else "start", step=step, tokens=100 * step)
-
-    monkeypatch.setattr(searching, "train", train)
-    monkeypatch.setattr(searching.time, "monotonic", lambda: clock[0])
-    used = torch.get_num_threads() / 2
-    monkeypatch.setattr(searching.time, "process_time", lambda: used * clock[0])
-    assert searching._speeds(config, Path("none"), "cpu") == (10.0, 2000.0)
 
 
 def test_a_plot_without_trials_is_an_image() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from elman.base.errors import UsageError
@@ -17,6 +18,22 @@ Sizes = Annotated[
         "LxHxB[xV],...",
         "Layers, hidden units, batch and vocabulary, as in 1x256x32,2x200x20x10000.",
     ),
+]
+BySpeed = Annotated[
+    bool,
+    option(
+        None,
+        "Measure the speed of each run for seconds, by processor time, then train the updates that "
+        "it makes in the minutes, so that other programs do not disturb.",
+        "--by-speed",
+    ),
+]
+Within = Annotated[
+    float | None, option("M", "Start no run that would end later than in M minutes.")
+]
+Kept = Annotated[
+    Path | None,
+    option("DIR", "Keep the figures here; finished runs are reused. [default: a temporary folder]"),
 ]
 BenchDevice = Annotated[Literal["cpu", "cuda"], option("cpu|cuda", "Where to measure.")]
 

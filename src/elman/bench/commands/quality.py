@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 from elman.base.errors import UsageError
-from elman.bench.commands.options import Repeat, Threads
+from elman.bench.commands.options import BySpeed, Kept, Repeat, Threads, Within
 from elman.bench.measuring import work_folder
 from elman.bench.rows import note, show
 from elman.terminal.console import result, result_json
 from elman.terminal.options import Device, Epochs, Json, Minutes, Settings, Steps, argument, option
+from elman.terminal.options import Threads as TrainingThreads
 
 
 def regimes(
@@ -188,6 +189,41 @@ def lifts(
         result("\n" + bench.weight_table(rows))
 
 
+def ablations(
+    train: Annotated[str, argument("TRAIN", "Text of words between spaces, a sentence per line.")],
+    valid: Annotated[str, option("FILE", "Text to validate on.")],
+    test: Annotated[str, option("FILE", "Text that the figures are of.")],
+    parts: Annotated[
+        str | None, option("NAME,...", "Only these parts, by their names in the table.")
+    ] = None,
+    lines: Annotated[int, option("N", "Train on the first N lines.", min=8)] = 2000,
+    steps: Annotated[int, option("N", "Updates of each run.", min=1)] = 800,
+    seeds: Annotated[int, option("N", "Train with seeds 1 to N.", min=1)] = 2,
+    threads: TrainingThreads = None,
+    settings: Settings = None,
+    out: Kept = None,
+    json: Json = False,
+) -> None:
+    """Measure what each part of published recipes brings.
+
+    A small LSTM is trained with and without each part, at equal updates, on a text that is short
+    enough to be read several times. Prints the test perplexity without and with it, and the mean
+    change with its standard deviation over seeds. DIR gets ablations.jsonl, a line for each run,
+    and table.md.
+    """
+    from elman.bench import ablations as bench
+
+    names = bench.parse_parts(parts)
+    given = (lines, steps, seeds, tuple(settings or ()))
+    with work_folder(out) as folder:
+        rows = bench.measure(bench.AblationPlan((train, valid, test), names, *given), folder)
+    if json:
+        for row in rows:
+            result_json(row)
+        return
+    result(bench.ablation_table(rows))
+
+
 def automatic(
     texts: Annotated[
         list[str] | None,
@@ -202,16 +238,10 @@ def automatic(
     ] = None,
     jobs: Annotated[int, option("N", "Runs at a time, each on its own cores.", min=1)] = 1,
     threads: Annotated[int, option("N", "Threads and cores of a run.", min=1)] = 2,
-    within: Annotated[
-        float | None, option("M", "Start no run that would end later than in M minutes.")
-    ] = None,
+    within: Within = None,
+    by_speed: BySpeed = False,
     renew: Annotated[bool, option(None, "Measure the automatic choices again.")] = False,
-    out: Annotated[
-        Path | None,
-        option(
-            "DIR", "Keep the figures here; finished runs are reused. [default: a temporary folder]"
-        ),
-    ] = None,
+    out: Kept = None,
     seed: Annotated[int, option("N", "Random seed.", min=0)] = 1,
     device: Device = "auto",
     json: Json = False,
@@ -220,14 +250,15 @@ def automatic(
 
     Every text is read as characters and as words, for each number of minutes. A ratio of 0.97 means
     that the automatic choice's perplexity is 3 % behind that of the best alternative. DIR gets
-    runs.jsonl, a line for each run, and table.md.
+    runs.jsonl, a line for each run, and table.md; with --by-speed, also speeds.jsonl, to which
+    --within 0 adds the speeds that it lacks and trains nothing.
     """
     from elman.bench import automatic as bench
     from elman.runs.machine import machine
 
     where = "gpu" if machine(device).is_gpu else "cpu"
     chosen = texts or ["python-docs"]
-    plan = bench.make_plan(chosen, units, minutes, alternatives, only or (), where, seed)
+    plan = bench.make_plan(chosen, units, minutes, alternatives, only or (), where, seed, by_speed)
     with work_folder(out) as folder:
         rows = bench.measure(plan, folder, jobs=jobs, threads=threads, within=within, renew=renew)
     show(bench.compared(rows), json=json)

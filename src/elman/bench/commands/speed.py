@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 from elman.base.errors import UsageError
 from elman.bench import sizes as usual
-from elman.bench.commands.options import BenchDevice, Cells, Repeat, Sizes, Threads, check_cuda
+from elman.bench.commands.options import (
+    BenchDevice,
+    BySpeed,
+    Cells,
+    Kept,
+    Repeat,
+    Sizes,
+    Threads,
+    Within,
+    check_cuda,
+)
 from elman.bench.measuring import work_folder
 from elman.bench.rows import show
 from elman.bench.sizes import (
@@ -20,6 +30,7 @@ from elman.bench.sizes import (
 )
 from elman.terminal.console import talk
 from elman.terminal.options import Json, Settings, argument, option
+from elman.terminal.options import Threads as TrainingThreads
 
 
 def kernels(
@@ -145,25 +156,39 @@ def equal_time(
         int | None, option("N", "Train for N updates instead of minutes.", min=1)
     ] = None,
     cells: Annotated[
-        str | None, option("NAME,...", "Cells, such as lstm,qrnn. [default: all but rnn]")
+        str | None, option("NAME,...", "Cells, such as lstm,qrnn. [default: all]")
     ] = None,
+    layer_weights: Annotated[
+        int,
+        option(
+            "N",
+            "Give each cell the width with which its layers have about N weights; 0: one width.",
+            min=0,
+        ),
+    ] = 0,
+    by_speed: BySpeed = False,
+    within: Within = None,
     settings: Settings = None,
+    out: Kept = None,
+    threads: TrainingThreads = None,
     json: Json = False,
 ) -> None:
     """Compare cells trained for the same time.
 
     Training speed and validation perplexity; the first cell is the peer of the others. Settings are
     the automatic ones for the text with two layers, which cells that train in parallel over time
-    need.
+    need. DIR gets cells.jsonl, a line for each cell with its validation curve.
     """
-    from elman.bench.training import compare_cells
+    from elman.bench.cells import CellPlan, compare_cells
 
+    if by_speed and steps:
+        raise UsageError("--by-speed is for minutes", "leave out --steps")
     chosen = list(TRAINED_CELLS)
     if cells is not None:
         chosen = parse_names(cells, TRAINED_CELLS, "cell")
-    length = {"steps": steps} if steps else {"minutes": minutes}
-    with work_folder() as folder:
-        show(compare_cells(file, chosen, settings or (), folder, **length), json=json)
+    plan = CellPlan(file, tuple(settings or ()), minutes, steps, layer_weights, by_speed)
+    with work_folder(out) as folder:
+        show(compare_cells(plan, chosen, folder, within=within), json=json)
 
 
 def ngram(

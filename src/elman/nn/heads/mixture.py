@@ -92,7 +92,7 @@ def _repeated(targets_N: Tensor, times: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureConfig(HeadConfig):
-    """A mixture of softmaxes."""
+    """A mixture of softmaxes (Yang and others, 2018)."""
 
     layer = MixtureOfSoftmaxes
     own_width: ClassVar[bool] = True
