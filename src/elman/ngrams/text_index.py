@@ -276,7 +276,7 @@ def save_index(
     """Index a text and write the index, without holding it in memory.
 
     `files` are the names and numbers of lines of the text's files; `extra` goes into the header.
-    `parts` are indexes of the text's parts, if there are: they are merged, which is quicker.
+    `parts` are indexes of the text's parts, if there are: they are merged.
     """
     plan = _Plan(ids, vocab_size, boundary_id, newlines_V, files, scratch, parts)
     made = plan.arrays(memory, num_threads)

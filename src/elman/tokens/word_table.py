@@ -130,6 +130,8 @@ def write_table(
     tokenizer_file: Path, content: bytes, vocab: Mapping[str, int], header: Mapping[str, Any]
 ) -> None:
     """Write the table of a tokenizer.json with this content, if its ids have no gaps."""
+    if isinstance(vocab, WordTable):
+        vocab = vocab.as_dict()  # every word is looked up
     joined = "\n".join([*sorted(vocab, key=vocab.__getitem__), ""]).encode()
     if max(vocab.values()) >= len(vocab) or joined.count(_END) > len(vocab):
         return

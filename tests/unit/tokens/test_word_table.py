@@ -49,6 +49,21 @@ def test_a_tokenizer_with_a_table_is_the_same(built: Tokenizer, tmp_path: Path) 
     assert opened.to_json() == built.to_json()
 
 
+def test_a_tokenizer_with_a_table_is_saved_without_searching(
+    built: Tokenizer, tmp_path: Path
+) -> None:
+    built.save(tmp_path / "tokenizer.json")
+    opened = Tokenizer.load(tmp_path / "tokenizer.json")
+    table = opened._kind.vocab
+    assert isinstance(table, WordTable)
+    before = table.num_asked
+    (tmp_path / "copy").mkdir()
+    opened.save(tmp_path / "copy" / "tokenizer.json")
+    assert table.num_asked == before
+    for name in TOKENIZER_FILES:
+        assert (tmp_path / name).read_bytes() == (tmp_path / "copy" / name).read_bytes()
+
+
 def test_many_words_are_looked_up_in_a_dictionary(
     built: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
