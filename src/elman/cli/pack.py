@@ -14,6 +14,9 @@ def pack(
     out: Annotated[Path, argument("OUT", "A folder for the parts.")],
     part_mib: Annotated[float, option("N", "Largest size of a part in MiB.", min=0.001)] = 16.0,
     exact: Annotated[bool, option(None, "Keep 32 bits per number.", "--exact")] = False,
+    small: Annotated[
+        bool, option(None, "Round more: about 9 bits per weight, 4 per other number.", "--small")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Pack a run into small files from which it can be resumed.
@@ -23,7 +26,7 @@ def pack(
     from elman.runs.packing import MEBIBYTE
     from elman.runs.packing import pack as write
 
-    packed = write(run, out, part_bytes=int(part_mib * MEBIBYTE), exact=exact)
+    packed = write(run, out, part_bytes=int(part_mib * MEBIBYTE), exact=exact, small=small)
     if json:
         parts = [str(part) for part in packed.parts]
         result_json({"parts": parts, "bytes": packed.num_bytes, "unpacked": packed.num_unpacked})

@@ -4,7 +4,8 @@ The K best unfinished hypotheses of each prompt advance together, one batch row 
 picks the survivors. A hypothesis ends if its end token is among the K best continuations of all; it
 then joins the results, and the beam goes on with K others. (If every end were a result, decoders
 would stop after a word or two: short texts are likely.) Prompts are searched side by side; one
-whose search has ended leaves the batch.
+whose search has ended leaves the batch. On the host, a step takes a few operations on arrays and
+one copy from the device: with many prompts, a loop over hypotheses would take most of the time.
 
 Hypotheses of different lengths are compared by
 
@@ -22,15 +23,17 @@ N prompts, K best of a row, W rows per prompt (1, then the beam), E end tokens, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import prefill
+from elman.decode.prefix import device_of, prefill
 from elman.decode.processors import bias
 from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel, reading
@@ -56,30 +59,88 @@ Watch: TypeAlias = Callable[[Sequence[tuple[tuple[int, ...], float]], Sequence[H
 """Called after a step with the unfinished hypotheses and their log P, and the best results."""
 
 
-@dataclass
-class _Search:
-    """One prompt's search: its unfinished hypotheses, one per row, and the finished ones."""
+class _History:
+    """The tokens of the unfinished hypotheses of all prompts, step by step."""
 
-    limit: int
-    options: DecodeOptions
-    alive: list[tuple[int, ...]] = field(default_factory=lambda: [()])
-    results: list[Hypothesis] = field(default_factory=list)
+    def __init__(self, num_prompts: int) -> None:
+        self._num_prompts = num_prompts
+        self._steps: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
-    def add(self, tokens: tuple[int, ...], logprob: float, covered: float, reason: str) -> None:
+    def add(
+        self, prompts: NDArray[np.int64], tokens: NDArray[np.int64], parents: NDArray[np.int64]
+    ) -> None:
+        """Add a step: the token of each row of `prompts`, and the row that it continues."""
+        step = np.zeros((2, self._num_prompts, tokens.shape[1]), np.int64)
+        step[0, prompts], step[1, prompts] = tokens, parents
+        self._steps.append((step[0], step[1]))
+
+    def tokens(self, prompt: int, length: int, row: int) -> tuple[int, ...]:
+        """The first `length` tokens of a hypothesis, which is in this row after them."""
+        found = []
+        for tokens, parents in reversed(self._steps[:length]):
+            found.append(int(tokens[prompt, row]))
+            row = int(parents[prompt, row])
+        return tuple(reversed(found))
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A finished hypothesis, which is in a row after `length` tokens, without its end."""
+
+    score: float
+    logprob: float
+    length: int
+    row: int
+    end: int | None = None
+
+
+class _Results:
+    """The finished hypotheses of all prompts."""
+
+    def __init__(self, limits: Sequence[int], options: DecodeOptions, history: _History) -> None:
+        self.options, self.history = options, history
+        self.found: list[list[_Result]] = [[] for _ in limits]
+        self.least_N = np.full(len(limits), -np.inf)
+        """The score that a hypothesis must exceed to be returned."""
+        self.largest_N = np.array([divisor(limit, options.length_penalty) for limit in limits])
+        """Log P of a hypothesis divided by this is the best score that it can still have."""
+
+    def add(
+        self, prompt: int, logprob: float, covered: float, length: int, row: int, end: int | None
+    ) -> None:
         """Add a result; `covered` is what coverage adds to its score."""
-        score = normalise(logprob, len(tokens), self.options.length_penalty) + covered
-        self.results.append(Hypothesis(tokens, logprob, score, reason))
+        size = length + (end is not None)
+        score = normalise(logprob, size, self.options.length_penalty) + covered
+        self.found[prompt].append(_Result(score, logprob, length, row, end))
 
-    def best(self, number: int) -> list[Hypothesis]:
-        return sorted(self.results, key=lambda hypothesis: -hypothesis.score)[:number]
+    def keep_best(self, prompt: int) -> None:
+        """Drop results that cannot be returned."""
+        kept = sorted(self.found[prompt], key=lambda result: -result.score)
+        self.found[prompt] = kept[: self.options.beam_size]
+        if len(kept) >= self.options.num_samples:
+            self.least_N[prompt] = kept[self.options.num_samples - 1].score
 
-    def is_decided(self, best_total: float) -> bool:
-        """Whether no unfinished hypothesis can still enter the results that will be returned."""
-        if best_total == -torch.inf:
-            return True
-        bound = normalise(best_total, self.limit, self.options.length_penalty)
-        number = self.options.num_samples
-        return len(self.results) >= number and self.results[number - 1].score >= bound
+    def best(self, prompt: int, number: int) -> list[Hypothesis]:
+        found = sorted(self.found[prompt], key=lambda result: -result.score)[:number]
+        return [
+            Hypothesis(
+                self.history.tokens(prompt, one.length, one.row)
+                + (() if one.end is None else (one.end,)),
+                one.logprob,
+                one.score,
+                "length" if one.end is None else "stop",
+            )
+            for one in found
+        ]
+
+    def are_decided(
+        self, prompts: NDArray[np.int64], best: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Whether no unfinished hypothesis can still enter the results that will be returned;
+        `best` are their largest log P."""
+        bounds = best / self.largest_N[prompts]
+        decided: NDArray[np.bool_] = (best == -np.inf) | (self.least_N[prompts] >= bounds)
+        return decided
 
 
 def beam_search(
@@ -103,8 +164,9 @@ def beam_search(
     model = for_decoding(model)
     logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
     limits = limits or [options.max_tokens] * len(prompts)
-    searches = [_Search(limit, options) for limit in limits]
-    active = searches
+    history = _History(len(prompts))
+    results = _Results(limits, options, history)
+    limits_N, active = np.array(limits), np.arange(len(prompts))
     # Log probabilities remain the model's own if tokens are only ruled out.
     ruled_out = {token: value for token, value in options.logit_bias.items() if value == -torch.inf}
     biases = {t: value for t, value in options.logit_bias.items() if t not in ruled_out}
@@ -122,7 +184,7 @@ def beam_search(
             logprobs_NWV = logprobs.masked_fill(logprobs.isnan(), -torch.inf).view(
                 -1, num_rows, model.vocab_size
             )
-            coverage = _coverage(state, options.coverage_penalty, num_rows)
+            coverage_NW = _coverage(state, options.coverage_penalty, num_rows)
             width = min(options.beam_size, logprobs_NWV[0].numel())
             # The best of all rows are among the best of each, ends included.
             several = min(width + len(end_tokens), model.vocab_size)
@@ -130,51 +192,58 @@ def beam_search(
             total_NWK = total_NW[:, :, None] + best_NWK.double()
             worst_N1 = total_NWK.flatten(1).topk(width).values[:, -1:]
             ended_NWE = total_NW[:, :, None] + logprobs_NWV[:, :, ends].double()
-            ended = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf).tolist()
+            ended_NWE = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf)
             is_end_NWK = torch.isin(words_NWK, ends)
             total_NW, chosen_NW = (
                 total_NWK.masked_fill(is_end_NWK, -torch.inf).flatten(1).topk(width)
             )
             parents_NW = chosen_NW // several
             tokens_NW = words_NWK.flatten(1).gather(1, chosen_NW)
-            totals, parents = total_NW.tolist(), parents_NW.tolist()
-            tokens = tokens_NW.tolist()
-            going = []
-            for n, search in enumerate(active):
-                for row, added, logprobs_E in zip(search.alive, coverage[n], ended[n], strict=True):
-                    for token, logprob in zip(end_tokens, logprobs_E, strict=True):
-                        if logprob > -torch.inf:
-                            search.add((*row, token), logprob, added, "stop")
-                search.results = search.best(options.beam_size)
-                # Rows without a possible token stay, at -inf, until the search ends.
-                search.alive = [
-                    (*search.alive[parent], token)
-                    for parent, token in zip(parents[n], tokens[n], strict=True)
-                ]
-                if watch is not None and search is searches[0]:
-                    watch(list(zip(search.alive, totals[n], strict=True)), search.results)
-                if length == search.limit:
-                    for row, total, parent in zip(search.alive, totals[n], parents[n], strict=True):
-                        if total > -torch.inf:
-                            search.add(row, total, coverage[n][parent], "length")
-                elif not search.is_decided(totals[n][0]):
-                    going.append(n)
-            if not going:
+            totals, parents, tokens, ended, covered = _on_host(
+                total_NW, parents_NW, tokens_NW, ended_NWE.flatten(1), coverage_NW
+            )
+            for n, place in np.argwhere(ended > -np.inf).tolist():
+                row, which = divmod(place, len(end_tokens))
+                results.add(
+                    *(int(active[n]), float(ended[n, place]), float(covered[n, row])),
+                    *(length - 1, row, end_tokens[which]),
+                )
+            for prompt in active[(ended > -np.inf).any(axis=1)].tolist():
+                results.keep_best(prompt)
+            # Rows without a possible token stay, at -inf, until the search ends.
+            history.add(active, tokens.astype(np.int64), parents.astype(np.int64))
+            if watch is not None and active[0] == 0:
+                alive = [history.tokens(0, length, row) for row in range(width)]
+                shown = list(zip(alive, totals[0].tolist(), strict=True))
+                watch(shown, results.best(0, options.beam_size))
+            is_last = limits_N[active] == length
+            for n, row in np.argwhere(is_last[:, None] & (totals > -np.inf)).tolist():
+                added = float(covered[n, int(parents[n, row])])
+                results.add(int(active[n]), float(totals[n, row]), added, length, row, None)
+            going = ~is_last & ~results.are_decided(active, totals[:, 0])
+            if not going.any():
                 break
-            rows = (torch.tensor(going, device=ends.device)[:, None] * num_rows) + parents_NW[going]
-            active, total_NW = [active[n] for n in going], total_NW[going]
-            logprobs, state = model.step(tokens_NW[going].flatten(), state.select(rows.flatten()))
-    if not all(search.results for search in searches):
+            rows_NW = torch.arange(len(active), device=ends.device)[:, None] * num_rows + parents_NW
+            if not going.all():
+                left_N = torch.from_numpy(np.flatnonzero(going)).to(ends.device)
+                rows_NW, tokens_NW, total_NW = rows_NW[left_N], tokens_NW[left_N], total_NW[left_N]
+                active = active[going]
+            logprobs, state = model.step(tokens_NW.flatten(), state.select(rows_NW.flatten()))
+    if not all(results.found):
         raise ElmanError(
             "no token can follow: every continuation has probability 0",
             "check logit_bias, and the model with `elman evaluate`",
         )
-    return [search.best(options.num_samples) for search in searches]
+    return [results.best(prompt, options.num_samples) for prompt in range(len(prompts))]
 
 
 def normalise(logprob: float, length: int, length_penalty: float) -> float:
     """Log probability divided by ((5 + length) / 6) ^ length_penalty."""
-    return float(logprob / ((5 + length) / 6) ** length_penalty)
+    return logprob / divisor(length, length_penalty)
+
+
+def divisor(length: int, length_penalty: float) -> float:
+    return float(((5 + length) / 6) ** length_penalty)
 
 
 def coverage(attended_BS: Tensor, mask_BS: Tensor) -> Tensor:
@@ -183,14 +252,21 @@ def coverage(attended_BS: Tensor, mask_BS: Tensor) -> Tensor:
     return logs_BS.where(mask_BS, 0.0).sum(dim=1)
 
 
-def _coverage(state: State, penalty: float, num_rows: int) -> list[list[float]]:
-    """What coverage adds to the score of each row, by prompt."""
+def _coverage(state: State, penalty: float, num_rows: int) -> Tensor:
+    """(N, W) what coverage adds to the score of each row."""
     if not penalty:
-        return [[0.0] * num_rows] * (state.batch_size // num_rows)
+        size = state.batch_size // num_rows, num_rows
+        return torch.zeros(size, dtype=torch.float64, device=device_of(state))
     if "attended" not in state:
         raise UsageError(
             "a coverage penalty needs a model with attention", "set coverage_penalty to 0"
         )
     added_B = penalty * coverage(state.tensor("attended"), state.tensor("mask"))
-    by_prompt: list[list[float]] = added_B.view(-1, num_rows).tolist()
-    return by_prompt
+    return added_B.view(-1, num_rows)
+
+
+def _on_host(*tensors: Tensor) -> list[NDArray[np.float64]]:
+    """Tensors (N, ...) as arrays, copied at once: each copy waits for the device."""
+    joined = torch.cat([tensor.double() for tensor in tensors], dim=1).cpu().numpy()
+    ends = np.cumsum([tensor.shape[1] for tensor in tensors])
+    return np.split(joined, ends[:-1], axis=1)

@@ -296,7 +296,8 @@ class GraphedStep(_Graphed):
         self.num_calls += 1
         num_rows = len(tokens_B)
         size = 1 << (num_rows - 1).bit_length()
-        key = size, torch.is_autocast_enabled("cuda")
+        shapes = tuple(tensor.shape[1:] for tensor in state.flatten().values())
+        key = size, torch.is_autocast_enabled("cuda"), shapes
         with self.capture.here():
             if self.problem is not None or not 0 < num_rows <= MOST_ROWS:
                 return self.step(tokens_B, state)

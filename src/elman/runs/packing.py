@@ -5,7 +5,8 @@ the optimiser's memory of each. A pack has 2: numbers of 32 bits are rounded to 
 scale per tensor so that its largest number fits, squares of gradients (whose range is wider) to
 bfloat16. A tensor that occurs twice, such as the best model that is the present average, is stored
 once. Bytes are compressed, the higher and the lower ones of numbers apart. A resumed run then goes
-on as it would have, to that rounding; with `exact`, nothing is rounded.
+on as it would have, to that rounding; with `exact`, nothing is rounded, and with `small` more is:
+large tensors to whole numbers of steps (`rounding.py`).
 
 The pack is one file of tensors (`base.tensor_files`, with checksums), cut into parts of a limited
 size: `NAME.1-of-3`, `NAME.2-of-3` and so on. Nothing in it is executed.
@@ -31,6 +32,7 @@ from elman.base.files import explained, make_folder, owned_folder, regular, repl
 from elman.base.tensor_files import open_tensors
 from elman.runs.lock import locked
 from elman.runs.new_folder import check_free, filling
+from elman.runs.rounding import LARGE, SQUARES, Steps, restored
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, STATE_FILE, check_run_folder
 from elman.train import checkpoint
 
@@ -38,11 +40,8 @@ FORMAT = 1
 MEBIBYTE = 1 << 20
 TENSOR_FILES = (STATE_FILE, MODEL_FILE)
 """Files whose tensors are rounded; all others are packed as they are."""
-WIDE = ("exp_avg_sq",)
-"""Endings of the names of tensors whose range float16 does not have."""
-LEVEL = 1
-"""Compression is by how often bytes occur; higher levels look for repetitions, of which there are
-none."""
+AVERAGE = "average."
+"""How the names of an average's tensors begin."""
 _PART = re.compile(r"(.+)\.(\d+)-of-(\d+)")
 
 
@@ -56,23 +55,35 @@ class Packed:
     """Bytes of the run folder's files."""
 
 
-def pack(run: Path, out: Path, *, part_bytes: int = 16 * MEBIBYTE, exact: bool = False) -> Packed:
+def pack(
+    run: Path,
+    out: Path,
+    *,
+    part_bytes: int = 16 * MEBIBYTE,
+    exact: bool = False,
+    small: bool = False,
+) -> Packed:
     """Pack the run folder `run` into parts in the folder `out`, of at most `part_bytes` each."""
     check_run_folder(run)
+    if exact and small:
+        raise UsageError("a pack cannot be both exact and small", "drop --exact or --small")
     if part_bytes < 1:
         raise UsageError("a part must have at least one byte", "give --part-mib a larger number")
     if out.exists() and any(_PART.fullmatch(path.name) for path in out.iterdir()):
         raise UsageError(f"{out} has parts already", "choose another folder, or remove them first")
     with locked(run), explained(out):
-        contents = _Contents(exact)
+        contents = _Contents(exact, small)
         num_unpacked = 0
-        for path in sorted(path for path in run.rglob("*") if path.is_file()):
-            name = path.relative_to(run).as_posix()
-            num_unpacked += path.stat().st_size
+        files = {
+            path.relative_to(run).as_posix(): path for path in run.rglob("*") if path.is_file()
+        }
+        # The train state first: its average is what other tensors are stored beside.
+        for name in sorted(files, key=lambda name: (name != STATE_FILE, name)):
+            num_unpacked += files[name].stat().st_size
             if name in TENSOR_FILES:
-                contents.add_tensors(name, path)
+                contents.add_tensors(name, files[name])
             else:
-                contents.add_file(name, path.read_bytes())
+                contents.add_file(name, files[name].read_bytes())
         make_folder(out)
         with owned_folder(out) as folder:
             whole = folder / "whole"
@@ -120,8 +131,9 @@ def unpack(parts: Sequence[Path], out: Path) -> None:
 class _Contents:
     """What is stored: compressed bytes by name, and how to make tensors of them."""
 
-    def __init__(self, exact: bool) -> None:
+    def __init__(self, exact: bool, small: bool) -> None:
         self.exact = exact
+        self.steps = Steps() if small else None
         self.stored: dict[str, Tensor] = {}
         self.header: dict[str, Any] = {"files": [], "tensors": {}, "headers": {}}
         self._seen: dict[bytes, dict[str, Any]] = {}
@@ -134,7 +146,8 @@ class _Contents:
         tensors, header = checkpoint.read(path)
         self.header["headers"][name] = header
         table = self.header["tensors"][name] = {}
-        for key, tensor in tensors.items():
+        for key in sorted(tensors, key=lambda key: not key.startswith(AVERAGE)):
+            tensor = tensors[key]
             raw = tensor.contiguous().view(-1).view(torch.uint8).numpy()
             mark = hashlib.sha256(f"{tensor.dtype} {[*tensor.shape]}".encode())
             mark.update(raw.data)
@@ -147,8 +160,12 @@ class _Contents:
         entry: dict[str, Any] = {"from": name}
         entry |= {"dtype": str(tensor.dtype).removeprefix("torch.")}
         entry |= {"shape": [*tensor.shape]}
-        if not self.exact and tensor.dtype in (torch.float32, torch.float64) and tensor.numel() > 1:
-            if name.endswith(WIDE):
+        is_rounded = not self.exact and tensor.dtype in (torch.float32, torch.float64)
+        is_large = tensor.numel() >= LARGE and bool(tensor.isfinite().all())
+        if is_rounded and is_large and self.steps is not None:
+            tensor = self.steps.round(name, tensor, entry)
+        elif is_rounded and tensor.numel() > 1:
+            if name.endswith(SQUARES):  # float16 does not have their range
                 tensor = tensor.to(torch.bfloat16)
                 entry["as"] = "bfloat16"
             else:
@@ -158,21 +175,39 @@ class _Contents:
                 tensor = (tensor.double() * 2.0**power).to(torch.float16)
                 entry |= {"as": "float16", "power": power}
         planes = tensor.reshape(-1).view(torch.uint8).view(-1, tensor.element_size()).t()
-        self.stored[name] = _bytes(zlib.compress(planes.contiguous().numpy().tobytes(), LEVEL))
+        self.stored[name] = _bytes(_compressed(planes.contiguous().numpy().tobytes()))
         return entry
 
 
 def _unpacked(stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> Tensor:
-    dtype = getattr(torch, entry["dtype"])
+    tensor = _values(stored, entry)
+    if (beside := entry.get("beside")) is not None:
+        base = _values(stored, beside)
+        if base.shape != tensor.shape:
+            raise ValueError("a tensor is stored beside one of another shape")
+        tensor = tensor + base
+    return tensor.to(getattr(torch, entry["dtype"]))
+
+
+def _values(stored: Mapping[str, Tensor], entry: Mapping[str, Any]) -> Tensor:
+    """What is stored of a tensor, without what it is stored beside."""
     kept_as = getattr(torch, entry.get("as", entry["dtype"]))
     size = torch.empty((), dtype=kept_as).element_size()
     data = _bytes_of(stored[entry["from"]], size * math.prod(entry["shape"]))
     planes = torch.frombuffer(bytearray(data) or bytearray(size), dtype=torch.uint8)
     planes = planes[: len(data)].view(size, -1).t().contiguous()
     tensor = planes.view(-1).view(kept_as).view(entry["shape"])
-    if (power := entry.get("power")) is not None:
-        tensor = tensor.double() * 2.0 ** -int(power)
-    return tensor.to(dtype)
+    if "step" in entry or "per_octave" in entry:
+        return restored(tensor, entry)
+    power = entry.get("power")
+    return tensor if power is None else tensor.double() * 2.0 ** -int(power)
+
+
+def _compressed(data: bytes) -> bytes:
+    """Compress by how often bytes occur, and rows of one byte: numbers repeat nothing else, and
+    what is taken for a repetition costs up to a fifth."""
+    way = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
+    return way.compress(data) + way.flush()
 
 
 def _bytes(data: bytes) -> Tensor:

@@ -283,10 +283,22 @@ _MEMORY: Mapping[type, tuple[str, ...]] = {
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's state under the names `<parameter index>.<key>`."""
+    """Return the optimiser's state under the names `<parameter index>.<key>`.
+
+    RMSprop's mean of gradients, which is the last gradient and is not read again, is zeros: they
+    can be packed into nothing.
+    """
+    found = optimiser.state_dict()
+    forgetful = {
+        index
+        for group in found["param_groups"]
+        for index in (group["params"] if group.get("betas", (1, 1))[0] == 0 else ())
+    }
     return {
-        f"{index}.{key}": value
-        for index, memory in optimiser.state_dict()["state"].items()
+        f"{index}.{key}": torch.zeros_like(value)
+        if key == "exp_avg" and index in forgetful
+        else value
+        for index, memory in found["state"].items()
         for key, value in memory.items()
         if isinstance(value, Tensor)
     }

@@ -9,10 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from elman import testing
 from elman.nn import graphed
 from elman.nn.graphed import GraphedStep
+from elman.nn.state import State
 from elman.testing import VOCAB_SIZE
 from stand_ins import Repeat
 from tiny_models import TINY
@@ -66,6 +68,20 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is(caplog: pytest.LogCaptureF
         f"steps of decoding are {step.describe()}"
     ]
     assert step.num_replayed == 0
+
+
+def test_states_of_other_widths_have_graphs_of_their_own() -> None:
+    """As those of a decoder that attends to sources of different lengths."""
+
+    def attend(tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
+        memory_BS = state.tensor("memory")
+        return memory_BS.sum(dim=1, keepdim=True) + tokens_B[:, None], State({"memory": memory_BS})
+
+    step = GraphedStep(attend, CPU, capture := Repeat())
+    for length in (3, 5, 3):
+        logprobs_BV, _ = step(torch.tensor([1, 2]), State({"memory": torch.ones(2, length)}))
+        assert logprobs_BV.flatten().tolist() == [length + 1.0, length + 2.0]
+    assert capture.num_recorded == 2
 
 
 def test_the_first_steps_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,20 @@ def test_gradients_of_all_processes_are_summed(monkeypatch: pytest.MonkeyPatch) 
     assert [p.grad for p in parameters[2:]] == [None, None]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_cannot_be_captured_is_no_lost_connection(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", fail, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        Ranks(rank, 2).sum_gradients([], torch.zeros(()))
+
+
 def test_a_lost_connection_is_said_by_the_leader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(flat: torch.Tensor) -> None:
         raise RuntimeError("Connection closed by peer")
