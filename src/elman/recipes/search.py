@@ -144,7 +144,7 @@ def open_search(
                 try:
                     updates, speed = _speeds(config, folder / "speed", device)
                 except Interrupted as stopped:
-                    raise KeyboardInterrupt from stopped  # there is nothing to tell yet
+                    raise KeyboardInterrupt from stopped  # there are no results yet
                 steps = round(60 * trial_minutes * updates)
             kept = {"automatic": automatic, "steps": max(LEAST_STEPS, steps), "speed": speed}
             write_json(path, {"asked": asked, **kept}, seal=True)
