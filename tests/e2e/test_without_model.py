@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from elman.runs.packaged import packaged
@@ -22,6 +23,15 @@ def test_commands_without_a_model(elman: Elman) -> None:
         done = elman(*arguments, stdin=stdin).ok()
         assert NOTE in done.err, arguments
         assert done.out.strip()
+
+
+def test_a_table_is_no_model(elman: Elman, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("item,sentence\n1,in the beginning\n", encoding="utf-8")
+    done = elman("score", table, "--column", "sentence").ok()
+    assert NOTE in done.err
+    assert done.out.splitlines()[1].split("\t")[:4] == ["1", "2", "1", "in"]
+    assert elman("score", "--column", "sentence", stdin="").error[0] == "stdin is empty"
 
 
 def test_a_name_is_a_model(elman: Elman) -> None:

@@ -56,7 +56,7 @@ def _job() -> str:
     if named != "none":
         return named
     parent, began = os.getppid(), ""
-    with suppress(OSError, IndexError):  # where there is no /proc, the number has to do
+    with suppress(OSError, IndexError):  # without /proc, the number alone
         # The name of the program, in brackets, may have spaces; the 22nd field is its start.
         began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{host()} {parent} {began}".strip()

@@ -31,7 +31,7 @@ def note_origin(copy: Path, what: str) -> None:
 def origin(path: Path | str) -> str:
     """Return what a copy was made of, as the user named it; any other path as it is.
 
-    If the copy is not there, its own name has to do.
+    If the copy is not there, return its own name.
     """
     found = _COPY.fullmatch(str(path))
     if found is None:

@@ -35,7 +35,7 @@ def convert(
         option(
             "int8|BITS",
             "Write weights of one byte: a smaller run folder or ONNX file. Of an n-gram model, "
-            "numbers of so many bits: 8, or 8,6 for probabilities and back-off weights.",
+            "numbers of BITS bits: 8, or 8,6 for probabilities and back-off weights.",
         ),
     ] = None,
     layout: Annotated[

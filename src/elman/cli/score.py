@@ -104,7 +104,7 @@ def score(
     With --adapt or --cache the lines are read in order and change the predictions of those after
     them. With --why, more columns say where in the training text each token comes from.
     """
-    model, file = model_or_default(model, file, MEASURERS)
+    model, file = model_or_default(model, file, MEASURERS, reads_tables=True)
     file = in_utf8(file or "-", encoding)
     if index is not None and not why:
         raise UsageError("--index has no effect without --why", "add --why, or drop it")

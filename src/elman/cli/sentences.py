@@ -59,6 +59,8 @@ def opened(file: str) -> Iterator[Table]:
         path = folder / "stdin"
         with path.open("w", encoding="utf-8") as kept:
             kept.writelines(f"{line}\n" for line in read_lines("-"))
+        if not path.stat().st_size:
+            raise ElmanError("stdin is empty", "name a table with a header and rows")
         yield Table(path)
 
 

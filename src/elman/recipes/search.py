@@ -138,7 +138,7 @@ def open_search(
                 try:
                     measured = training_speed(config, folder / "speed", device)
                 except Interrupted as stopped:
-                    raise KeyboardInterrupt from stopped  # there is nothing to tell yet
+                    raise KeyboardInterrupt from stopped  # there are no results yet
                 steps, speed = round(60 * trial_minutes * measured.updates), measured.idle_tokens
             kept = {"automatic": automatic, "steps": max(LEAST_STEPS, steps), "speed": speed}
             write_json(path, {"asked": asked, **kept}, seal=True)

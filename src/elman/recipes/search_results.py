@@ -67,7 +67,7 @@ def write_recipe(search: Search, best: optuna.trial.FrozenTrial) -> None:
 
 
 def _tried(search: Search, trials: Sequence[optuna.trial.FrozenTrial]) -> list[Tried]:
-    """The trials that tell something. A pruned one is as far from the median of the finished ones
+    """The trials with a result. A pruned one is as far from the median of the finished ones
     as it was at equal tokens, when it was stopped."""
     states = optuna_module().trial.TrialState
     done = [trial for trial in trials if trial.state == states.COMPLETE]

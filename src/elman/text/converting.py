@@ -150,10 +150,11 @@ def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str)
     size = 0
     while True:
         data = read_bytes(stream, PIECE, Path(name))  # type: ignore[arg-type]
+        begun = len(decoder.getstate()[0])  # bytes of a character that the last piece cut in two
         try:
             yield decoder.decode(data, final=not data).encode()
         except UnicodeError as error:
-            place = size + getattr(error, "start", 0)
+            place = size - begun + getattr(error, "start", 0)
             raise ElmanError(
                 f"{name} is not {encoding}: byte {place + 1:,} ({getattr(error, 'reason', error)})",
                 "name its encoding with --encoding, such as latin-1 or cp1252",

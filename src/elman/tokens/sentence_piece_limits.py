@@ -8,7 +8,7 @@ such place are unknown, which are one token together, one of them becomes `_FILL
 
 Ties. SentencePiece adds scores in single precision over a whole line, Hugging Face in double, word
 by word. If two ways to split a text are equally likely, rounding decides in SentencePiece, by all
-of the line before it. A tokenizer.json cannot do that: `tied_run` finds such a text, to tell it.
+of the line before it. A tokenizer.json cannot do that: `tied_run` finds such a text, for a note.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def tied_run(scores: Mapping[str, float]) -> str | None:
 
 
 def _repeated(text: str) -> str:
-    """The shortest text of which this one is so many."""
+    """The shortest text whose repetition is this one."""
     return text[: (text + text).find(text, 1)]
 
 

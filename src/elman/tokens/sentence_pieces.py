@@ -13,7 +13,7 @@ How the conversion stays exact:
   that does not help (`sentence_piece_limits.py`).
 - Scores. SentencePiece adds them in single precision, Hugging Face in double: if two ways to split
   a text are equally likely, as for a long run of dashes, the choice may differ. This cannot be
-  mended in a tokenizer.json; `tied_note` tells of it.
+  repaired in a tokenizer.json; `tied_note` says so.
 - Characters. SentencePiece rewrites the longest match of its table, Hugging Face's `Precompiled`
   whole graphemes (`sentence_piece_rules.py`).
 - Words. If no piece has a space inside, text can be cut before every space.

@@ -349,7 +349,7 @@ def _meet(store: Any, here: Launch) -> str:
         except RuntimeError as error:
             if here.rank > 1:
                 raise
-            problem = f"process 0 of {here.size} has not come within {JOINING_SECONDS} s"
+            problem = f"process 0 of {here.size} did not join within {JOINING_SECONDS} s"
             raise ElmanError(problem, REACH) from error
         name = str(store.get(f"elman/welcome/{name}"), "utf-8")
         store.set(f"elman/{name}/{_key(here.rank)}", "0 0 0")
@@ -358,8 +358,8 @@ def _meet(store: Any, here: Launch) -> str:
     late, welcomed, began = list(range(1, here.size)), set[str](), time.monotonic()
     while late := [rank for rank in late if not store.check([f"elman/{name}/{_key(rank)}"])]:
         if time.monotonic() - began > JOINING_SECONDS:
-            missing = ", ".join(map(str, late))
-            problem = f"process {missing} of {here.size} has not come within {JOINING_SECONDS} s"
+            missing = f"process{'' if len(late) == 1 else 'es'} {', '.join(map(str, late))}"
+            problem = f"{missing} of {here.size} did not join within {JOINING_SECONDS} s"
             raise ElmanError(problem, REACH)
         for rank in late:
             hello = f"elman/hello/{rank}"

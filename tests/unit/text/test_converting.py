@@ -85,3 +85,11 @@ def test_wrong_encodings_are_explained(tmp_path: Path) -> None:
         utf8_files([str(path)], "base64")
     with pytest.raises(ElmanError, match="is not ascii: byte 5"):
         utf8_files([str(path)], "ascii")
+
+
+def test_the_byte_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it comes after a character that two reads share."""
+    monkeypatch.setattr(converting, "PIECE", 4)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\xc3\xa9\xff")))
+    with pytest.raises(ElmanError, match="stdin is not utf-8: byte 6 "):
+        utf8_files(["-"])

@@ -209,9 +209,9 @@ def test_a_process_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "JOINING_SECONDS", 0.1)
     distributed: Any = torch.distributed
     store = distributed.HashStore()
-    with pytest.raises(ElmanError, match="process 1, 2 of 3 has not come"):
+    with pytest.raises(ElmanError, match="processes 1, 2 of 3 did not join"):
         module._meet(store, Launch(rank=0, size=3))
-    with pytest.raises(ElmanError, match="process 0 of 3 has not come"):
+    with pytest.raises(ElmanError, match="process 0 of 3 did not join"):
         module._meet(store, Launch(rank=1, size=3))
 
 

@@ -105,7 +105,8 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        return self.up.done() and not self.up.exception() and not self.gone.is_set()
+        is_up = self.up.done() and not self.up.cancelled() and not self.up.exception()
+        return is_up and not self.gone.is_set()
 
     def release(self) -> None:
         """Note the end of a request."""
@@ -190,10 +191,10 @@ class Fleet:
                 try:
                     for place in range(len(self.places)):
                         await self._fill(place, template)
-                except ElmanError:
+                except (ElmanError, OSError):
                     template.close()
                     raise
-            except ElmanError as error:
+            except (ElmanError, OSError) as error:
                 log.error("the workers were not replaced: %s", error)
                 return
             if self._template is not None:
@@ -335,9 +336,11 @@ class Fleet:
             worker.end()
         try:
             said = json.loads(await reader.readline() or b"{}")
-            if "failed" in said:
+            if worker.up.done():  # it took too long
+                pass
+            elif "failed" in said:
                 worker.up.set_exception(_error(said["failed"]))
-            elif said and not worker.up.done():
+            elif said:
                 self.models, self.notes = said["models"], said["notes"]
                 worker.up.set_result(None)
             await reader.read()
