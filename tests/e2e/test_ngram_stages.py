@@ -173,7 +173,7 @@ def test_workers_that_share_no_folder(
 def test_memory_is_that_of_the_whole_process(tmp_path: Path) -> None:
     """Measured from outside; the memory that compiling takes, the first time, is left out."""
     text, out, arpa = tmp_path / "text", tmp_path / "run", tmp_path / "run.arpa"
-    words = np.random.default_rng(0).zipf(1.3, 1_100_000) % 20_000
+    words = np.random.default_rng(0).zipf(1.3, 1_500_000) % 20_000
     text.write_text("".join(f"w{i}" + (" " if i % 9 else "\n") for i in words.tolist()))
     how = ("train", "ngram", text, "--out", out, "--arpa", arpa, "--set", "tokenizer.kind=word")
     for _ in range(2):
