@@ -39,15 +39,30 @@ def count(
     A boundary token is assumed before the text. Each boundary token in `ids` ends a line and begins
     the next.
     """
-    text = np.empty(len(ids) + 1, np.uint16 if vocab_size <= 1 << 16 else np.int32)
-    text[0] = boundary_id
-    text[1:] = ids
+    text = _with_boundary(ids, boundary_id, np.uint16 if vocab_size <= 1 << 16 else np.int32)
     trie = count_starts(
         text, len(text), order,
         vocab_size=vocab_size, boundary_id=boundary_id, linked=True, num_threads=num_threads,
     )  # fmt: skip
     trie.levels[0].counts[boundary_id] -= 1  # the one in front ends no line
     return trie
+
+
+def _with_boundary(ids: Ids, boundary_id: int, dtype: type[np.generic]) -> Ids:
+    """Return `ids` with a boundary token before: not copied if it is there (`Stretches.ids`)."""
+    whole = ids.base
+    if (
+        isinstance(whole, np.ndarray)
+        and whole.dtype == ids.dtype == dtype
+        and whole.shape == (len(ids) + 1,)
+        and whole[1:].ctypes.data == ids.ctypes.data
+        and whole[0] == boundary_id
+    ):
+        return whole
+    text = np.empty(len(ids) + 1, dtype)
+    text[0] = boundary_id
+    text[1:] = ids
+    return text
 
 
 def count_starts(
@@ -72,6 +87,8 @@ def count_starts(
     while len(levels) < order:
         level = groups.refine(levels[-1], len(levels))
         levels.append(level)
+        if len(levels) == order:
+            groups.found.clear()
         if linked:
             groups.link(level, last=len(levels) == order)
     return CountTrie(levels, boundary_id)
@@ -129,8 +146,9 @@ class _Groups:
         cuts = np.empty(len(self.starts) + 1, np.int32)
         cuts = cuts[: _cut(self.sizes, _PIECE_SIZE, cuts) + 1]
         done = in_threads(split, pairwise(cuts.tolist()), self.num_threads)
-        parents.first_child = np.cumsum(num_children, dtype=np.int32)
+        parents.first_child = np.cumsum(num_children, out=num_children)
         total = int(parents.first_child[-1])
+        del cuts, self.starts, self.sizes  # before more is allocated
         level = Level(np.empty(total, np.int32), np.empty(total, np.int32))
         self.starts, self.sizes = np.empty(total, np.int32), level.counts
         offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()

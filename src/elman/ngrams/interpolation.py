@@ -84,16 +84,18 @@ class Rule:
 
 def interpolate(
     trie: CountTrie,
-    counts: Sequence[Array],
+    counts: list[Array],
     rules: Sequence[Rule],
     uniform_V: Floats,
     dropped: Sequence[NDArray[np.bool_]],
     num_threads: int | None = None,
+    consume: bool = False,
 ) -> Estimate:
     """Compute the probabilities of all n-grams, shortest first, from `counts`.
 
     `uniform_V` is the distribution at the end of the recursion. `dropped` marks the pruned n-grams
-    of each level; their probability mass goes to the shorter contexts.
+    of each level; their probability mass goes to the shorter contexts. With `consume`, the counts
+    of a level leave the list once they are used.
     """
     estimate = Estimate([], [])
     root = np.array([0, trie.vocab_size], np.int32)
@@ -108,6 +110,8 @@ def interpolate(
             first_child, counts[length - 1], suffix, lower, dropped[length - 1], rule,
             probs, backoffs, num_threads, room=trie.room,
         )  # fmt: skip
+        if consume:
+            counts[length - 1] = np.empty(0, np.int32)
         estimate.probs.append(probs)
         if length > 1:
             estimate.backoffs.append(backoffs)

@@ -70,12 +70,23 @@ class Stretches:
         return counts
 
     def ids(self, tokenizer: Tokenizer) -> NDArray[np.int32]:
-        """Return the token ids of the text under a word tokenizer."""
-        room = np.empty if self.scratch is None else self.scratch.empty
+        """Return the token ids of the text under a word tokenizer.
+
+        In memory, a boundary token is before them, in the array that they are a view of: counting
+        needs one there.
+        """
+
+        def room(size: int) -> NDArray[np.int32]:
+            if self.scratch is not None:
+                return self.scratch.empty(size, np.int32)
+            whole = np.empty(size + 1, np.int32)
+            whole[0] = tokenizer.boundary_id
+            return whole[1:]
+
         ids: NDArray[np.int32]
         if tokenizer.kind == "pretokenized":  # each stretch is one token
             table = tokenizer.encode(" ".join(self.spellings))
-            ids = room(len(self.numbers), np.int32)
+            ids = room(len(self.numbers))
 
             def look_up(start: int) -> None:
                 some = slice(start, start + _STRETCH)
@@ -96,7 +107,7 @@ class Stretches:
 
         sizes = in_threads(measure, range(0, len(self.numbers), _STRETCH))
         ends = np.cumsum([0, *sizes]).tolist()
-        ids = room(ends[-1], np.int32)
+        ids = room(ends[-1])
         in_threads(spread, range(len(sizes)))
         return ids
 

@@ -85,13 +85,17 @@ class Counted:
     held_out: Ids | None = None
     """Uncounted text, to fit weights on."""
     num_threads: int | None = None
+    consume: bool = False
+    """Whether to free the counts of each level once they are used."""
 
     def interpolated(
-        self, rules: Sequence[Rule], counts: Sequence[NDArray[np.int32]] | None = None
+        self, rules: Sequence[Rule], counts: list[NDArray[np.int32]] | None = None
     ) -> Estimate:
         """Interpolate each level by its rule; `counts` replaces the trie's own."""
         used = counts or self.counts
-        return interpolate(self.trie, used, rules, self.uniform_V, self.dropped, self.num_threads)
+        return interpolate(
+            self.trie, used, rules, self.uniform_V, self.dropped, self.num_threads, self.consume
+        )
 
     @property
     def counts(self) -> list[NDArray[np.int32]]:
@@ -105,14 +109,20 @@ def estimate(
     last: Sequence[int] = (),
     held_out: Ids | None = None,
     num_threads: int | None = None,
+    consume: bool = False,
 ) -> tuple[CountTrie, Estimate]:
-    """Estimate the probabilities of a trie's n-grams; also return the trie left after pruning."""
+    """Estimate the probabilities of a trie's n-grams; also return the trie left after pruning.
+
+    With `consume`, the counts of the trie are freed on the way where they are not needed again.
+    """
     seen_V = trie.levels[0].counts > 0
     if settings.vocabulary == "open" or not seen_V.any():
         seen_V = np.ones(trie.vocab_size, np.bool_)
     dropped = _mark_dropped(trie, settings.prune)
     uniform_V = (seen_V / seen_V.sum()).astype(np.float32)
-    counted = Counted(trie, settings, uniform_V, dropped, last, held_out, num_threads)
+    # Of the other methods some read counts twice, and pruning reads them at the end.
+    consume = consume and settings.smoothing == "kneser-ney" and not settings.prune
+    counted = Counted(trie, settings, uniform_V, dropped, last, held_out, num_threads, consume)
     found = SMOOTHINGS[settings.smoothing](counted)
     return _prune(trie, found, dropped) if settings.prune else (trie, found)
 
@@ -182,6 +192,9 @@ def _kneser_ney(counted: Counted) -> Estimate:
     discounts = kneser_ney_discounts(counted.trie, counts, counted.last, counted.num_threads)
     first, second, third = counted.settings.fallback_discounts
     chosen = [found or (first, second, third) for found in discounts]
+    if counted.consume:
+        for level in counted.trie.levels:
+            level.counts = np.empty(0, np.int32)
     estimate = counted.interpolated([Rule(discounts=found) for found in chosen], counts)
     estimate.details["discounts"] = [list(found) for found in chosen]
     missing = [n for n, found in enumerate(discounts, start=1) if not found]

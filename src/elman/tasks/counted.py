@@ -19,6 +19,7 @@ from elman.base.config import to_dict
 from elman.base.documents import damaged, intact, read_json_lines, sealed, sealed_page
 from elman.base.errors import UsageError
 from elman.base.files import write_text
+from elman.base.memory import trim
 from elman.base.origins import origin
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.reading import read_stretches, word_tokenizer
@@ -117,7 +118,10 @@ def read_text(files: list[Path], tokens: TokenizerConfig, scratch: Scratch | Non
             min_count=tokens.min_count,
             lowercase=tokens.lowercase,
         )
-    return CountedText(stretches.ids(known), known, tokens, stretches.num_bytes, tuple(notes))
+    ids, num_bytes = stretches.ids(known), stretches.num_bytes
+    del stretches
+    trim()  # what reading leaves behind would stay beside the counts
+    return CountedText(ids, known, tokens, num_bytes, tuple(notes))
 
 
 def encoded(paths: Sequence[str], tokenizer: Tokenizer) -> EncodedText | None:

@@ -20,8 +20,8 @@ def test_without_numba_the_first_call_says_what_to_install(
         return import_module(name)
 
     monkeypatch.setattr(compiled, "import_module", missing)
-    for decorate in (compiled.compiled, compiled.inlined):
-        function = decorate(lambda x: x)
+    decorated = [decorate(lambda x: x) for decorate in (compiled.compiled, compiled.inlined)]
+    for function in (*decorated, *compiled._intrinsics()):
         with pytest.raises(ElmanError, match="numba") as refused:
             function(1)
         assert "elman[ngram]" in refused.value.hint

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from by_hand import as_ids, counts
@@ -7,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.ngrams import counting
-from elman.ngrams.counting import count
+from elman.ngrams.counting import _with_boundary, count
+from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.trie import CountTrie, link
 
 lines_of_tokens = st.lists(st.lists(st.integers(1, 5), max_size=7), max_size=12)
@@ -83,3 +86,27 @@ def test_no_text_at_all() -> None:
     trie = count(np.array([], np.int32), 3, vocab_size=4, boundary_id=0)
     assert [len(level) for level in trie.levels] == [4, 0, 0]
     assert not trie.levels[0].counts.any()
+
+
+def test_ids_after_a_boundary_are_counted_where_they_are() -> None:
+    whole = np.random.default_rng(0).integers(0, 70_000, 5000).astype(np.int32)
+    whole[0] = 3
+    sizes = {"vocab_size": 70_000, "boundary_id": 3}
+    assert _with_boundary(whole[1:], 3, np.int32) is whole
+    for other in (whole[1:].copy(), whole[1:-1], whole[1:].astype(np.int64)):
+        assert _with_boundary(other, 3, np.int32) is not whole
+    for one, other in zip(
+        count(whole[1:], 3, **sizes).levels, count(whole[1:].copy(), 3, **sizes).levels, strict=True
+    ):
+        assert np.array_equal(one.words, other.words)
+        assert np.array_equal(one.counts, other.counts)
+        assert np.array_equal(one.suffix, other.suffix)
+
+
+def test_reading_leaves_a_boundary_before_the_ids(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a b\nb a a\n")
+    stretches = read_stretches([tmp_path / "text.txt"])
+    for kind in ("pretokenized", "word"):
+        tokenizer = word_tokenizer(stretches, kind)
+        ids = stretches.ids(tokenizer)
+        assert _with_boundary(ids, tokenizer.boundary_id, np.int32) is ids.base

@@ -14,7 +14,7 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.interpolation import named
 from elman.ngrams.katz import good_turing
-from elman.ngrams.smoothing import SMOOTHINGS, build
+from elman.ngrams.smoothing import SMOOTHINGS, build, estimate
 from elman.tasks.ngram.settings import Method, NgramConfig
 
 V = 6
@@ -248,3 +248,13 @@ def test_lengths_are_named_in_few_words() -> None:
     assert named([1, 2]) == "1- and 2-grams"
     assert named([1, 3, 4, 5]) == "1- and 3- to 5-grams"
     assert named([1, 2, 4, *range(6, 301)]) == "1-, 2-, 4- and 6- to 300-grams"
+
+
+def test_counts_are_freed_on_the_way_without_a_change_of_the_estimate() -> None:
+    ids = np.random.default_rng(0).integers(0, 9, 3000)
+    tries = [count(ids, 3, vocab_size=9, boundary_id=0) for _ in range(2)]
+    kept, freed = (estimate(tries[i], NgramConfig(order=3), consume=bool(i))[1] for i in range(2))
+    assert [len(level.counts) for level in tries[1].levels] == [0, 0, 0]
+    assert len(tries[0].levels[1].counts) > 0
+    for one, other in zip(kept.probs + kept.backoffs, freed.probs + freed.backoffs, strict=True):
+        assert np.array_equal(one, other)

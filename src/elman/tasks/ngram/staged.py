@@ -203,6 +203,7 @@ def save_model(
         ),
         held_out=None if held_out is None else held_out.ids,
         num_threads=num_threads,
+        consume=True,
     )
     header = {"tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
     save_estimate(path, trie, made, about(model, made), header)
