@@ -62,7 +62,8 @@ class Bidirectional(nn.Module):
             state = State(dict(zip(layers, after, strict=True)))
             if self.merge == "concat":
                 return joint_BTP, state
-            return merged(*joint_BTP.chunk(2, dim=2), self.merge), state
+            right_BTP, left_BTP = joint_BTP.chunk(2, dim=2)
+            return merged(right_BTP, left_BTP, self.merge), state
         if plan.directions == 2:
             found = persistent.run_directions(
                 [layer.cell for layer in layers.values()],

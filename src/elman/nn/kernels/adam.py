@@ -38,7 +38,7 @@ class CompiledAdam(torch.optim.Adam):
     """What the gradients of the next step are multiplied by, as if they had been clipped before."""
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         assert closure is None, "the loss is computed before"
         orders, kept = [], []
         for group in self.param_groups:

@@ -45,8 +45,7 @@ class Pool(nn.Module):
                 real_BTH = hidden_BTH
                 if mask_BT is not None:
                     real_BTH = hidden_BTH.masked_fill(~mask_BT.unsqueeze(2), -torch.inf)
-                # `amax` would divide the gradient between equal steps, which takes twice as long.
-                parts.append(real_BTH.max(1).values)
+                parts.append(real_BTH.amax(1))
             elif way == "last":
                 parts.append(self._last(hidden_BTH, mask_BT))
             else:
