@@ -37,7 +37,7 @@ HELD_OUT = 8
 text has as many as the training text."""
 VALIDATIONS = 16
 ANNEALED, CONSTANT, AVERAGED = "Adam, cosine", "SGD, constant rate", "triggered average"
-"""What parts are added to. Averages of weights are for a rate that does not fall, and fine-tuning is
+"""What parts are added to. Averages of weights are for a rate that does not fall; fine-tuning is
 for such an average, itself a part."""
 
 SHARED = (
