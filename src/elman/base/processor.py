@@ -18,7 +18,10 @@ EXTENSIONS = {
 
 @lru_cache(None)
 def processor_name() -> str:
-    """Its name and the widest vectors that it has: "AMD EPYC (AVX-512 BF16)"."""
+    """Its name, family and model, and its widest vectors: "AMD EPYC (26.2, AVX-512 BF16)".
+
+    A virtual machine may shorten the name: two generations of processors are "AMD EPYC" then.
+    """
     fields: dict[str, str] = {}
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -27,4 +30,6 @@ def processor_name() -> str:
     name = fields.get("model name") or platform.processor() or platform.machine()
     flags = fields.get("flags", "").split()
     best = next((said for flag, said in EXTENSIONS.items() if flag in flags), "")
-    return f"{name} ({best})" if best else name
+    generation = ".".join(fields[key] for key in ("cpu family", "model") if key in fields)
+    about = ", ".join(filter(None, (generation, best)))
+    return f"{name} ({about})" if about else name

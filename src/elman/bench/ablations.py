@@ -33,8 +33,8 @@ from elman.text.sources import expand, file_lines
 RUNS_FILE = "ablations.jsonl"
 TABLE_FILE = "table.md"
 HELD_OUT = 8
-"""The validation text, which is read often, has one line for so many of the training text; the test
-text has as many as the training text."""
+"""The validation text, which is read often, has one line for each `HELD_OUT` lines of the training
+text; the test text has as many lines as the training text."""
 VALIDATIONS = 16
 ANNEALED, CONSTANT, AVERAGED = "Adam, cosine", "SGD, constant rate", "triggered average"
 """What parts are added to. Averages of weights are for a rate that does not fall; fine-tuning is

@@ -46,8 +46,8 @@ class NgramModel(ABC):
     about: dict[str, Any] = field(default_factory=dict)
     """How the model was made; `normalised` is False if its scores are not probabilities."""
     file: ArrayFile | None = field(default=None, repr=False, compare=False)
-    """The file that has the arrays. The methods verify what they read of it; whoever reads the
-    arrays directly calls `check` first."""
+    """The file that has the arrays. The methods verify what they read of it; code that reads
+    the arrays directly must call `check` first."""
     room: Room = field(default=MEMORY, repr=False, compare=False)
     """Keeps to a limit of memory while the arrays are read."""
     loops: ClassVar[Any]

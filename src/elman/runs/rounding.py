@@ -21,7 +21,7 @@ PER_SIZE, PER_DISTANCE, PER_OCTAVE = 128, 2, 2
 """Steps in the usual (root mean squared) size of a number and of a distance, and between a square
 and its double."""
 SMALLEST = 64
-"""A distance has at most so many steps in the usual size of a number."""
+"""A step of a distance is at least the usual size of a number divided by this."""
 SQUARES, MEANS = "exp_avg_sq", "exp_avg"
 """Endings of the names of an optimiser's means of squared gradients and of gradients."""
 

@@ -23,7 +23,7 @@ def counting(
     order: Annotated[int, option("N", "Length of the n-grams.", min=2)] = 5,
     memory: Annotated[str, option("SIZE", "Memory to count in.")] = "1G",
     workers: Annotated[
-        str | None, option("N,N...", "Measure clusters of so many processes here instead.")
+        str | None, option("N,N...", "Measure clusters of N processes here instead.")
     ] = None,
     lmplz: Annotated[
         str | None, option("SIZE", "Measure text to ARPA instead, beside lmplz -S SIZE.")

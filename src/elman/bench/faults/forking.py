@@ -6,8 +6,8 @@ waits for it, and kills it with all its children when its time is up. A job that
 the server itself: its imports and machine code are then there for later ones.
 
 A fork has only the thread that forked, and locks that others held stay locked. So a server has one
-thread: libraries are told so, there is no GPU (autograd has threads for those), and it is checked
-before each fork.
+thread: libraries are limited to one, there is no GPU (autograd has threads for those), and the
+number of threads is checked before each fork.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Automatic settings: they follow from the text, the machine and the minutes together.
 
-A run can read so many tokens: `tokens_read`, by the machine's measured speed and the width of the
-model. The width is the largest one that still reads `TOKENS_PER_WEIGHT` tokens for each weight.
+`tokens_read` is how many tokens a run can read, by the machine's measured speed and the width of
+the model. The width is the largest one that still reads `TOKENS_PER_WEIGHT` tokens for each weight.
 How often the text is read then says how much dropout it needs, and the number of tokens how large
 a batch may be. On a GPU that reads a text many times the model is AWD-LSTM.
 
