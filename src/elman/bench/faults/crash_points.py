@@ -34,7 +34,7 @@ TIMES = {
 }
 """Entries of metrics.jsonl and train states that depend on the clock or the folder, or on those
 that do."""
-CARD_TIMES = re.compile(rb"\d+ seconds \||<!-- check: \w+ -->")
+CARD_TIMES = re.compile(rb"[\d.,]+ seconds \||<!-- check: \w+ -->")
 PROBE = r"^tmp/[a-z0-9_]{8}$"
 """The file that Python's tempfile writes and removes to find a usable temporary directory."""
 MADE_LAST = "out/model.arpa"
