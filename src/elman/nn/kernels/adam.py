@@ -102,7 +102,7 @@ def _update(orders: Orders, num_parts: int, first: int, last: int) -> None:
 
 
 @inlined
-def _averaged(old: float, new: float, beta: float) -> float:
+def _averaged(old: Any, new: Any, beta: Any) -> Any:
     """beta * old + (1 - beta) * new, as a step from the one that weighs more: float32 holds the
     smaller share more exactly, and a share of 0 leaves nothing of what may have been far larger."""
     if beta < 0.5:
