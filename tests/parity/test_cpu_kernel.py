@@ -93,6 +93,23 @@ def test_both_directions_at_once(
         planning._decide.cache_clear()
 
 
+@pytest.mark.skipif(bool(mkl.onednn_problem()), reason="no block products of oneDNN here")
+def test_texts_without_tokens_leave_the_state_of_both_directions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack = Stack(StackConfig(hidden_size=3, kernel="cpu"), 4, bidirectional=True)
+    before = stack.initial_state(5).map(torch.ones_like)
+    monkeypatch.setattr(planning, "fastest", lambda *sizes: "oneDNN")
+    planning._decide.cache_clear()
+    try:
+        with kernel_limits(fewest_rows=1):
+            _, after = stack(torch.randn(5, 0, 4), before)
+    finally:
+        planning._decide.cache_clear()
+    for name, tensor in after.flatten().items():
+        assert tensor.eq(1.0).all(), name
+
+
 @pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
 @pytest.mark.parametrize("by_units", [False, True])
 @pytest.mark.parametrize("size", [(1, 1, 2), (5, 41, 9), (20, 33, 4), (17, 130, 6)], ids=str)

@@ -17,6 +17,8 @@ from elman.base.files import replacing
 
 _COPY = re.compile(r"(.*[\\/]texts)[\\/]([0-9a-f]{16})[\\/](.+)", re.DOTALL)
 """The path of a copy, in any cache folder."""
+_INSIDE = re.compile(r"[\\/]texts[\\/][0-9a-f]{16}[\\/]")
+"""The part of such a path that shows in a message, which may be long."""
 
 
 def note_origin(copy: Path, what: str) -> None:
@@ -46,7 +48,7 @@ def with_origins(message: str) -> str:
 
     The path of a copy that is not there stays: it is what a run lacks, not the user's file.
     """
-    if not _COPY.search(message):
+    if not _INSIDE.search(message):
         return message
     texts = cache_folder() / "texts"
     parts = re.split(rf"({re.escape(str(texts))}[\\/]([0-9a-f]{{16}})[\\/])", message)

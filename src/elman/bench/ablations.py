@@ -138,7 +138,8 @@ class AblationPlan:
 
     def about(self) -> dict[str, Any]:
         """What the figures of a run depend on besides its part and seed."""
-        return {"lines": self.num_lines, "steps": self.steps, "settings": list(self.settings)}
+        length = {"lines": self.num_lines, "steps": self.steps}
+        return {"texts": list(self.texts), **length, "settings": list(self.settings)}
 
 
 def settings_of(name: str) -> tuple[str, ...]:
@@ -184,7 +185,7 @@ def finished(plan: AblationPlan, out: Path) -> dict[tuple[str, int], dict[str, A
     return {
         (row["part"], row["seed"]): row
         for row in rows
-        if {name: row[name] for name in about} == about
+        if {name: row.get(name) for name in about} == about
     }
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from elman.base.errors import ElmanError
 from elman.base.tensor_files import open_tensors
 from elman.ngrams import matching
-from elman.ngrams.branching import KEPT, Branches, Watch, key, num_branches
+from elman.ngrams.branching import KEPT, LONGEST, Branches, Watch, key, num_branches
 from elman.ngrams.mapped import ArrayFile, damaged, write_arrays
 from elman.ngrams.matching import RARE_EVERY, Ids, Numbers, Sizes, Words
 from elman.ngrams.model import check_ids
@@ -135,7 +135,8 @@ class TextIndex:
         """The first `k` of `continuations`, or more, and the number of all."""
         at = int(np.searchsorted(self.branches, key(low, depth)))
         found = at < len(self.branches) and self.branches[at] == key(low, depth)
-        if found and depth and k <= KEPT:
+        # An empty range is where the next stretch begins; longer ones have keys of others.
+        if found and low < high and 0 < depth <= LONGEST and k <= KEPT:
             number, *counts = self.branch_counts[at].tolist()
             tokens = self.branch_tokens[at].astype(np.int64)
             kept = min(number, len(tokens))

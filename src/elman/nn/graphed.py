@@ -303,7 +303,8 @@ class GraphedStep(_Graphed):
                 return self.step(tokens_B, state)
             if key not in self.captured:
                 self.seen[key] = self.seen.get(key, 0) + 1
-                if self.seen[key] <= STEPS_BEFORE_STEP_CAPTURE:
+                few = self.seen[key] <= STEPS_BEFORE_STEP_CAPTURE
+                if few or self.num_graphs >= MOST_GRAPHS:
                     return self.capture.run(lambda: self.step(tokens_B, state))
                 if not self._captures(key, lambda: self._capture(size, tokens_B, state)):
                     return self.step(tokens_B, state)

@@ -36,7 +36,8 @@ from elman.runs.rounding import LARGE, SQUARES, Steps, restored
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, STATE_FILE, check_run_folder
 from elman.train import checkpoint
 
-FORMAT = 1
+FORMAT, SMALL_FORMAT = 1, 2
+"""Of packs, and of small ones: a version that does not know steps would take them for weights."""
 MEBIBYTE = 1 << 20
 TENSOR_FILES = (STATE_FILE, MODEL_FILE)
 """Files whose tensors are rounded; all others are packed as they are."""
@@ -87,7 +88,8 @@ def pack(
         make_folder(out)
         with owned_folder(out) as folder:
             whole = folder / "whole"
-            checkpoint.write(whole, contents.stored, {"packed": FORMAT, **contents.header})
+            number = SMALL_FORMAT if small else FORMAT
+            checkpoint.write(whole, contents.stored, {"packed": number, **contents.header})
             num_bytes = whole.stat().st_size
             num_parts = max(1, -(-num_bytes // part_bytes))
             parts = [out / f"{run.name}.{n}-of-{num_parts}" for n in range(1, num_parts + 1)]
@@ -117,8 +119,8 @@ def unpack(parts: Sequence[Path], out: Path) -> None:
         with open_tensors(whole) as opened:
             stored, header = checkpoint.read_tensors(opened), opened.header
         with intact(files[0]), filling(out, CONFIG_FILE) as new:
-            if header.get("packed") != FORMAT:
-                raise ValueError(f"it is no pack of format {FORMAT}")
+            if header.get("packed") not in (FORMAT, SMALL_FORMAT):
+                raise ValueError(f"it is no pack of format {FORMAT} or {SMALL_FORMAT}")
             for name in header["files"]:
                 path = new / _checked(name)
                 path.parent.mkdir(parents=True, exist_ok=True)

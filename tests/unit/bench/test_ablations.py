@@ -95,6 +95,12 @@ def test_a_bench_that_was_stopped_continues(
     bench.measure(AblationPlan(plan.texts, names, 16, steps=7, num_seeds=1), tmp_path)
     assert len(fake) == 4  # another length, other runs
 
+    fake.clear()
+    other = Path(text).with_name("other.txt")
+    other.write_text("a lecture .\n" * 40)
+    bench.measure(AblationPlan((str(other), text, text), names, 16, num_seeds=1), tmp_path)
+    assert len(fake) == 4  # another text
+
 
 def test_the_table_has_changes_and_their_spread(
     text: str, fake: list[tuple[str, int]], tmp_path: Path

@@ -75,6 +75,22 @@ def test_what_follows_is_looked_up_as_it_is_counted(ids: list[int], tokens_per_b
     assert sorted(kept.values(), reverse=True) == most
 
 
+@settings(max_examples=150)
+@given(texts, wanted)
+def test_only_a_stretch_that_is_kept_is_looked_up(ids: list[int], stretch: list[int]) -> None:
+    """Not one that is absent, whose place is where the next one begins, nor a longer one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(branching, "FEWEST", 1)
+        patch.setattr(branching, "TOKENS_PER_BRANCH", 1)
+        index, text = TextIndex.build(np.array(ids, int), **SIZES), [0, *ids]
+    for wanted in (stretch, text[-len(stretch) :], text[: branching.LONGEST + 2]):
+        rows = index.rows(np.array(wanted))
+        tokens, counts, number = index.most_frequent(*rows, len(wanted), branching.KEPT)
+        after = Counter(followers(text, wanted))
+        assert dict(zip(tokens.tolist(), counts.tolist(), strict=True)) == after
+        assert number == len(after)
+
+
 def test_more_continuations_than_are_kept() -> None:
     ids = np.minimum(np.random.default_rng(3).zipf(1.3, 100_000), 900) - 1
     sizes: dict[str, Any] = {"vocab_size": 900, "boundary_id": 0, "newlines_V": np.zeros(900, int)}

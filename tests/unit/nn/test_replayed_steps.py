@@ -84,6 +84,15 @@ def test_states_of_other_widths_have_graphs_of_their_own() -> None:
     assert capture.num_recorded == 2
 
 
+def test_there_is_a_limit_to_the_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "MOST_GRAPHS", 2)
+    step = GraphedStep(MODEL.step, CPU, capture := Repeat())
+    for size in (1, 2, 4, 8):
+        tokens_B, state = torch.arange(size), MODEL.initial_state(size)
+        torch.testing.assert_close(step(tokens_B, state)[0], MODEL.step(tokens_B, state)[0])
+    assert capture.num_recorded == step.num_replayed == 2
+
+
 def test_the_first_steps_are_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "STEPS_BEFORE_STEP_CAPTURE", 2)
     step = GraphedStep(MODEL.step, CPU, Repeat())

@@ -153,6 +153,17 @@ def test_a_small_pack_of_odd_tensors(run: Path, tmp_path: Path) -> None:
         pack(run, tmp_path / "others", small=True, exact=True)
 
 
+def test_versions_that_know_no_small_packs_refuse_them(trained: Path, tmp_path: Path) -> None:
+    usual = pack(trained, tmp_path / "usual")
+    small = pack(trained, tmp_path / "small", small=True)
+    formats = [checkpoint.read(packed.parts[0])[1]["packed"] for packed in (usual, small)]
+    assert formats == [1, 2]
+    stored, header = checkpoint.read(small.parts[0])
+    checkpoint.write(small.parts[0], stored, {**header, "packed": 3})
+    with pytest.raises(ElmanError, match="no pack of format 1 or 2"):
+        unpack(small.parts, tmp_path / "back")
+
+
 def test_a_distance_from_another_shape_is_refused(trained: Path, tmp_path: Path) -> None:
     packed = pack(trained, tmp_path / "parts", small=True)
     stored, header = checkpoint.read(packed.parts[0])

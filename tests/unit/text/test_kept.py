@@ -77,6 +77,12 @@ def test_what_is_no_copy_stays() -> None:
     assert not Path("../cache folder").exists()
 
 
+def test_a_long_message_is_searched_once() -> None:
+    """It may quote what a client of the server sent; a search from each character would not end."""
+    message = "x" * 1_000_000
+    assert ElmanError(message).message == message
+
+
 def test_a_lost_copy_is_named_in_errors() -> None:
     """A run cannot be resumed without it, although its source may be there."""
     (copy,) = utf8_files([latin("menu.txt")], "latin-1")

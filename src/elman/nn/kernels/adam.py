@@ -15,7 +15,7 @@ import torch
 from torch.nn import Parameter
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.loops import F32, Array, compiled
+from elman.nn.kernels.loops import F32, Array, compiled, inlined
 from elman.nn.kernels.team import Records, pooled_loop, view
 
 ORDER = Records("parameter", "gradient", "mean", "square", "step", "size", "settings")
@@ -101,13 +101,20 @@ def _update(orders: Orders, num_parts: int, first: int, last: int) -> None:
             )
 
 
+@inlined
+def _averaged(old: Any, new: Any, beta: Any) -> Any:
+    """beta * old + (1 - beta) * new, as a step from the one that weighs more: float32 holds the
+    smaller share more exactly, and a share of 0 leaves nothing of what may have been far larger."""
+    if beta < 0.5:
+        return new + F32(beta) * (old - new)
+    return old + F32(1.0 - beta) * (new - old)
+
+
 @compiled
 def _update_numbers(
     weights: Array, gradients: Array, means: Array, squares: Array, settings: Array, step: float
 ) -> None:
     rate, beta1, beta2 = settings[0], settings[1], settings[2]
-    # A step towards the new number by 1 - beta, which float32 holds more exactly than beta itself.
-    towards1, towards2 = F32(1.0 - beta1), F32(1.0 - beta2)
     rate1 = F32(rate / (1.0 - beta1**step))
     root2 = F32(1.0 / np.sqrt(1.0 - beta2**step))
     epsilon, scale = F32(settings[3]), F32(settings[4])
@@ -115,8 +122,8 @@ def _update_numbers(
     for k in range(len(weights)):
         weight = weights[k] * kept
         gradient = gradients[k] * scale + weight * added
-        mean = means[k] + towards1 * (gradient - means[k])
-        square = squares[k] + towards2 * (gradient * gradient - squares[k])
+        mean = _averaged(means[k], gradient, beta1)
+        square = _averaged(squares[k], gradient * gradient, beta2)
         means[k] = mean
         squares[k] = square
         weights[k] = weight - rate1 * mean / (np.sqrt(square) * root2 + epsilon)

@@ -420,10 +420,11 @@ def _both_directions(work: _Work) -> KernelPlan | None:
     """A direction for each thread, if the matrices of a direction stay in a core's cache and oneDNN
     multiplies faster than MKL."""
     size, limits = work.cell.hidden_size, work.limits
-    batch_size, _, input_size = work.shape
+    batch_size, num_steps, input_size = work.shape
     inner = input_size + size
     is_plain = work.cell.kind is LSTMCell and work.autocast_dtype is None
-    if not is_plain or 16 * size * inner > limits.cache_bytes or batch_size < limits.fewest_rows:
+    is_little = batch_size < limits.fewest_rows or num_steps < 1
+    if not is_plain or is_little or 16 * size * inner > limits.cache_bytes:
         return None
     groups = max(1, min(work.num_threads // 2, batch_size // limits.fewest_rows))
     if fastest(-(-batch_size // groups), inner, 4 * size) != ONEDNN:

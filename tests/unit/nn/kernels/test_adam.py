@@ -81,3 +81,15 @@ def test_a_clipped_step_scales_one_step_only() -> None:
     clip([weight], 1.0, optimiser)
     optimiser.step()
     assert optimiser.state[weight]["exp_avg"].tolist() == pytest.approx([0.1] * 4)
+
+
+def test_small_betas_forget_a_gradient_that_was_far_larger() -> None:
+    """RMSprop's mean of gradients is the last one; a step from the mean towards it would round."""
+    weight = Parameter(torch.ones(4))
+    optimiser = build(OptimiserConfig(kind="rmsprop", beta2=0.0), [weight])
+    for size in (1e4, 1e-4):
+        weight.grad = torch.full((4,), size)
+        optimiser.step()
+    memory = optimiser.state[weight]
+    torch.testing.assert_close(memory["exp_avg"], weight.grad, rtol=0, atol=0)
+    torch.testing.assert_close(memory["exp_avg_sq"], weight.grad.square())
