@@ -21,6 +21,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from elman.base import tensor_files
+from elman.base.errors import ElmanError
 from elman.base.tensor_files import open_tensors
 
 LARGE = 1 << 18
@@ -150,12 +151,16 @@ def read_table(tokenizer_file: Path, content: bytes) -> WordTable | None:
     path = table_file(tokenizer_file)
     if not path.is_file():
         return None
-    with open_tensors(path) as file:
-        digest = hashlib.sha256(content).hexdigest()
-        if (file.header.get("format"), file.header.get("of")) != (FORMAT, digest):
-            return None
-        data = file.mapped()
-        order, words = (file.table[name] for name in ("order", "words"))
+    try:
+        with open_tensors(path) as file:
+            digest = hashlib.sha256(content).hexdigest()
+            if (file.header.get("format"), file.header.get("of")) != (FORMAT, digest):
+                return None
+            data = file.mapped()
+            order, words = (file.table[name] for name in ("order", "words"))
+    except ElmanError as error:
+        hint = f"remove it: {tokenizer_file.name} has the same words"
+        raise ElmanError(error.message, hint) from error
     return WordTable(
         file.header,
         memoryview(data)[words.start : words.end],
