@@ -76,7 +76,8 @@ class CompiledAdam(torch.optim.Adam):
 
 
 def serves(parameters: Sequence[Parameter]) -> bool:
-    """Whether the compiled Adam can update these: float32 on a CPU, contiguous, with numba."""
+    """Whether the compiled Adam can update these: float32 on a CPU, contiguous; with numba and a
+    torch that has MKL, as all compiled training loops."""
     return mkl.available() and all(
         p.device.type == "cpu" and p.dtype == torch.float32 and p.is_contiguous()
         for p in parameters
