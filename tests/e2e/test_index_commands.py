@@ -41,6 +41,19 @@ def test_find(elman: Elman, indexes: Path) -> None:
     assert (nothing["count"], nothing["continuations"], nothing["places"]) == (0, [], [])
 
 
+def test_find_names_unknown_words(elman: Elman, indexes: Path, tmp_path: Path) -> None:
+    """Other texts, read with the words of the first one, have unknown words of their own."""
+    (tmp_path / "other.txt").write_text("the zebra saw the okapi\n", encoding="utf-8")
+    options = ("--tokenizer", indexes / "index" / "tokenizer.json", "--out", tmp_path / "other")
+    elman("index", tmp_path / "other.txt", *options).ok()
+    found = elman("find", tmp_path / "other", "the xylophone").ok()
+    assert found.out.startswith("2 in")
+    assert "· unknown, so looked up as <unk>, like every unknown word of the text: xylophone" in (
+        found.err
+    )
+    assert "unknown" not in elman("find", tmp_path / "other", "the <unk>").ok().err
+
+
 def test_an_index_is_a_model(elman: Elman, indexes: Path) -> None:
     words = elman("next", indexes / "index", "the student", "-k", 1000, "--json").ok().json
     assert sum(word["probability"] for word in words) == pytest.approx(1, abs=1e-4)
@@ -163,6 +176,6 @@ def test_wrong_use(elman: Elman, indexes: Path, model: Path) -> None:
     message, _ = elman("score", indexes / "model", indexes / "toy.txt", *table).error
     assert "not a table" in message
     message, _ = elman("find", model, "the").error
-    assert "is a language model, not" in message
+    assert "is a language model, not a model with an index" in message
     message, _ = elman("find", indexes / "index", "").error
     assert "nothing to find" in message

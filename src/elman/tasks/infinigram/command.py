@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from elman.base.counting import counted
 from elman.terminal.console import reading_notes, result, result_json, table, talk_notes, visible
 from elman.terminal.options import AsIs, Json, Threads, argument, option
 
 if TYPE_CHECKING:
     from elman.evaluate.provenance import Occurrence
     from elman.tasks.infinigram.handle import InfinigramHandle
+    from elman.tokens.tokenizer import Tokenizer
 
 
 def find(
@@ -30,8 +30,7 @@ def find(
     found = handle.find(text, k=k, num_places=places, as_is=as_is)
     if not as_is:
         talk_notes(reading_notes(handle.fitted(text).reads_as))
-    if found.unknown:
-        talk_notes([f"{counted(found.unknown, 'token')} of it not in the training text"])
+    talk_notes(_unknown(text, handle.tokenizer if as_is else handle.fitted(text)))
     if json:
         names = ("token", "count", "share")
         objects = [dict(zip(names, row, strict=True)) for row in found.continuations]
@@ -77,6 +76,19 @@ def join(
         result_json(summary)
     else:
         result(table(summary_rows(summary)))
+
+
+def _unknown(text: str, tokenizer: Tokenizer) -> list[str]:
+    """Say which words of a text are found as the unknown token; not if it was asked for."""
+    if tokenizer.unknown_id is None:
+        return []
+    name = tokenizer.token(tokenizer.unknown_id)
+    ids, spans = tokenizer.encode_spans(text)
+    read = zip(ids.tolist(), spans, strict=True)
+    words = [text[start:end] for id_, (start, end) in read if id_ == tokenizer.unknown_id]
+    listed = ", ".join(dict.fromkeys(word for word in words if word != name))
+    found_as = f"unknown, so looked up as {name}, like every unknown word of the text"
+    return [f"{found_as}: {listed}"] if listed else []
 
 
 def _where(one: Occurrence) -> str:

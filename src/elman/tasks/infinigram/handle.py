@@ -31,6 +31,7 @@ class MatchEvaluation(Evaluation):
 class InfinigramHandle(LM):
     """An n-gram model without a limit on n, with the index of its text."""
 
+    what = "a model with an index of its text"
     model: UnboundedLM
 
     @cached_property
