@@ -43,6 +43,7 @@ TENSOR_FILES = (STATE_FILE, MODEL_FILE)
 """Files whose tensors are rounded; all others are packed as they are."""
 AVERAGE = "average."
 """How the names of an average's tensors begin."""
+_WHAT_TO_NAME = "name the files that `elman pack` wrote, or their folder"
 _PART = re.compile(r"(.+)\.(\d+)-of-(\d+)")
 
 
@@ -108,6 +109,9 @@ def unpack(parts: Sequence[Path], out: Path) -> None:
         for file in (sorted(path.iterdir()) if path.is_dir() else [path])
         if not path.is_dir() or _PART.fullmatch(file.name)
     ]
+    if not files:
+        named = ", ".join(map(str, parts))
+        raise UsageError(f"{named} has no part of a packed run", _WHAT_TO_NAME)
     if (out / CONFIG_FILE).exists() or (out / MODEL_FILE).exists():
         check_free(out)
     with owned_folder() as folder:
@@ -244,8 +248,8 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
             raise UsageError(f"{file} is not a part", "parts are called NAME.1-of-3")
         found.setdefault((match[1], int(match[3])), {})[int(match[2])] = file
     if len(found) != 1:
-        what = "no parts" if not found else "parts of several runs"
-        raise UsageError(what, "name the files that `elman pack` wrote, or their folder")
+        names = ", ".join(sorted({name for name, _ in found}))
+        raise UsageError(f"these are parts of several packs: {names}", _WHAT_TO_NAME)
     (((name, count), parts),) = found.items()
     if missing := sorted(set(range(1, count + 1)) - parts.keys()):
         raise ElmanError(f"part {missing[0]} of {count} of {name} is missing", "copy all parts")

@@ -198,3 +198,8 @@ def test_no_file_is_written_outside(tmp_path: Path) -> None:
     with pytest.raises(ElmanError, match=r"a file called '\.\./evil'"):
         unpack([tmp_path / "x.1-of-1"], tmp_path / "back")
     assert not (tmp_path / "evil").exists()
+
+
+def test_a_folder_without_parts_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{run} has no part of a packed run"):
+        unpack([run], tmp_path / "back")
