@@ -30,7 +30,6 @@ from torch import Tensor
 from elman.base.counting import counted
 from elman.base.documents import intact
 from elman.base.errors import ElmanError
-from elman.nn.kernels import memory
 from elman.nn.state import State
 from elman.train import checkpoint
 from elman.train.averages import Averages, averaging_starts, stopped_falling
@@ -154,9 +153,7 @@ class _Loop:
         with ExitStack() as stack:
             for log in self.logs:
                 stack.callback(log.close)
-            memory.keep_freed()
-            stack.callback(memory.release)
-            stack.callback(self.updater.release)
+            stack.enter_context(self.updater.running())
             stack.callback(self.saving.rest)
             interrupt = stack.enter_context(Interrupt())
             self.ranks.interrupt = interrupt
@@ -190,9 +187,7 @@ class _Loop:
     def follow(self) -> None:
         """Do what the leader orders, until the end."""
         with ExitStack() as stack:
-            memory.keep_freed()
-            stack.callback(memory.release)
-            stack.callback(self.updater.release)
+            stack.enter_context(self.updater.running())
             self.ranks.interrupt = stack.enter_context(Interrupt())
             self.model.train()
             while True:

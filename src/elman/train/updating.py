@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from elman.batches.batch import TaskBatch
 from elman.nn.graphed import Figures, GraphedUpdate, Update
-from elman.nn.kernels import blocks, planning, products
+from elman.nn.kernels import blocks, memory, planning, products
 from elman.nn.state import State
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build, set_rate
@@ -97,10 +97,16 @@ class Updater:
         self.advance, self.graphed = self._advance, None
         return told
 
-    def release(self) -> None:
-        """Drop the graphs at the end of a run."""
-        if self.graphed is not None:
-            self.graphed.release()
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep freed memory for the next update; at the end release it, and the graphs."""
+        memory.keep_freed()
+        try:
+            yield
+        finally:
+            if self.graphed is not None:
+                self.graphed.release()
+            memory.release()
 
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""
