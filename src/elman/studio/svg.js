@@ -24,7 +24,8 @@ export function ticks(low, high, count) {
   return found;
 }
 
-// 1, 2 and 5 times powers of ten; over more than two decades only the powers.
+// 1, 2 and 5 times powers of ten; over more than two decades only the powers, and within less than
+// one decade even steps where those three would leave fewer than three marks.
 export function logTicks(low, high) {
   const found = [];
   for (let power = Math.floor(low); power <= high; power += 1) {
@@ -33,7 +34,7 @@ export function logTicks(low, high) {
       if (Math.log10(value) >= low && Math.log10(value) <= high) found.push(Number(value.toPrecision(12)));
     }
   }
-  return found.length > 1 ? found : ticks(10 ** low, 10 ** high, 3);
+  return found.length > 2 ? found : ticks(10 ** low, 10 ** high, 5);
 }
 
 // Every n-th value, so that at most `most` are left.

@@ -69,12 +69,16 @@ class Answer:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> bytes:
-        """Parse what has arrived; return the part of the body in it."""
+        """Parse what has arrived; return the part of the body in it, of a stream whole events."""
         if not data:
             raise Died
         self._parser.feed_data(data)
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
+        body = b"".join(self._parts)
+        end = len(body)
+        if self.is_event_stream and not self.is_complete:
+            end = body.rfind(b"\n\n") + 2 if b"\n\n" in body else 0
+        self._parts = [body[end:]]
+        return body[:end]
 
     def start(self) -> dict[str, Any]:
         return {"type": "http.response.start", "status": self.status, "headers": self.headers}

@@ -167,13 +167,31 @@ def test_a_worker_that_dies_in_mid_answer(front: Any) -> None:
     assert found.aborted
 
 
-def test_a_worker_that_dies_in_mid_stream(front: Any) -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    parts = (head, b"transfer-encoding: chunked\r\n\r\n", b"9\r\ndata: 1\n\n\r\n")
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+
+
+def events(text: bytes) -> tuple[bytes, ...]:
+    """A stream of events that arrives as one chunk, without the chunk that ends it."""
+    return (STREAM, b"transfer-encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n" % (len(text), text))
+
+
+@pytest.mark.parametrize("cut", [b"", b"data", b'data: {"choices": [', b"data: 2", b"data: 2\n"])
+def test_a_worker_that_dies_in_mid_stream(front: Any, cut: bytes) -> None:
+    """What it wrote of its last event is left out: a client would join it and the error."""
+    parts = events(b"data: 1\n\n" + cut)
     found = front(lambda: Client("POST", "/v1/completions", b"{}"), writing(*parts))
-    first, last = found.body.split(b"\n\n")[:2]
+    first, last, rest = found.body.split(b"\n\n")
     assert first == b"data: 1"
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "died"
+    assert rest == b""
+    assert found.sent[-1]["more_body"] is False
+
+
+def test_a_stream_arrives_whole(front: Any) -> None:
+    """Also one whose last event has no blank line after it."""
+    parts = (*events(b"data: 1\n\ndata: 2\n\nda"), b"4\r\nta: \r\n1\r\n3\r\n0\r\n\r\n")
+    found = front(lambda: Client("POST", "/v1/completions", b"{}"), writing(*parts))
+    assert found.body == b"data: 1\n\ndata: 2\n\ndata: 3"
     assert found.sent[-1]["more_body"] is False
 
 
