@@ -91,6 +91,32 @@ def test_a_closed_pipe_is_quiet(model: Path, toy: Path, tmp_path: Path) -> None:
         assert process.wait(PATIENCE) == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("models >&-", 0),
+        ("models 2>&-", 0),
+        ("score char-lstm <&-", 0),
+        ("next char-lstm - <&-", 0),
+    ],
+)
+def test_a_closed_stream_is_like_an_empty_one(command: str, code: int) -> None:
+    """Python has None in place of a stream that the caller closed."""
+    script = f"{sys.executable} -m elman.cli {command}"
+    done = subprocess.run(script, shell=True, capture_output=True, timeout=PATIENCE, text=True)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--spillover", "1")])
+def test_a_byte_order_mark_on_stdin_is_not_text(more: tuple[str, ...]) -> None:
+    def scored(text: bytes) -> bytes:
+        command = [*COMMAND, "score", "char-lstm", "-", "--unit", "word", *more]
+        return subprocess.run(command, input=text, capture_output=True, check=True).stdout
+
+    assert scored(b"\xef\xbb\xbfhello there\r\n") == scored(b"hello there\n")
+
+
 def test_an_interrupted_run_is_saved_and_can_go_on(
     elman: Elman, small: Small, toy: Path, tmp_path: Path
 ) -> None:

@@ -249,3 +249,26 @@ def test_wrong_pairs_are_refused(
     found = elman("pairs", counted, table, *options)
     assert found.code == 2
     assert any(part in found.error[1] for part in hint.split("|"))
+
+
+def test_blank_lines_are_no_sentences(elman: Elman, write: Any) -> None:
+    found = elman("score", "char-lstm", write("blank.txt", "\n\n"), "--spillover", 1)
+    assert found.code == 1
+    assert "has no sentences" in found.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--set", "adapt.rate=3"), "--adapt"),
+        (("--max-line", 3), "long"),
+        (("--max-line", 3, "--column", "text"), "--max-line"),
+    ],
+)
+def test_options_of_plain_text_are_not_ignored(
+    elman: Elman, write: Any, options: tuple[object, ...], message: str
+) -> None:
+    table = write("table.csv", "text,n\nhello there,1\n")
+    found = elman("score", "char-lstm", table, "--spillover", 1, *options)
+    assert found.code in (1, 2)
+    assert message in found.err

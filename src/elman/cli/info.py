@@ -12,6 +12,7 @@ from elman.base.counting import counted
 from elman.base.errors import ElmanError, UsageError
 from elman.base.origins import origin
 from elman.base.tables import imported
+from elman.runs.packaged import located
 from elman.tasks import task_named
 from elman.terminal.console import (
     duration,
@@ -54,7 +55,7 @@ def info(
 ) -> None:
     """Describe a model: parts, kernels, training, results."""
     if verify:
-        _verify(Path(model), json)
+        _verify(located(model), json)
         return
     from elman.api import LM, load
 

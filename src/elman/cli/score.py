@@ -18,6 +18,7 @@ from elman.cli.sentences import (
     Separator,
     With,
     in_utf8,
+    no_sentences,
     open_readers,
     opened,
     regions_of,
@@ -108,9 +109,15 @@ def score(
     file = in_utf8(file or "-", encoding)
     if index is not None and not why:
         raise UsageError("--index has no effect without --why", "add --why, or drop it")
+    ways = ways_to_adapt(
+        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+    )
+    longest = LONGEST_SCORED if max_line is None else max_line
     if column or regions or separator or beside or frequency or spillover or prefix:
         if why:
             raise UsageError("--why is about lines of text, not a table", "leave one of them out")
+        if max_line is not None and (column or regions):
+            raise UsageError("--max-line is about lines of text, not a table", "drop it")
         if adapt or cache or samples is not None or temperature is not None or tune:
             raise UsageError(
                 "--adapt, --cache, --temperature, --samples and --tune read lines of text, not a "
@@ -130,6 +137,7 @@ def score(
             as_is=as_is,
             label=label,
             device=device,
+            longest=longest,
             json=json,
         )
         return
@@ -139,13 +147,10 @@ def score(
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
     policies = Policies(**options)  # report a wrong option before reading a large model
-    ways = ways_to_adapt(
-        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
-    )
     lm = adapted(load(model, device=device, kind=LM, label=label), ways, tune)
     explain = explainer(lm, index) if why else None
     talk_notes(plain_sheets([file]))
-    with Lines(file, LONGEST_SCORED if max_line is None else max_line) as lines:
+    with Lines(file, longest) as lines:
         tokenizer = lm.tokenizer if as_is else lm.fitted(list(islice(lines, SAMPLE_LINES)))
         if tokenizer.unknown_id is not None:
             found = count_unknown(tokenizer, lines, include_end=policies.include_end)
@@ -194,6 +199,7 @@ def _score_sentences(
     as_is: bool,
     label: str | None,
     device: str,
+    longest: int,
     json: bool,
 ) -> None:
     """Score the sentences of a table, or the lines of a text as if they were one."""
@@ -223,7 +229,7 @@ def _score_sentences(
                     yield Item({name: row[name] for name in carried}, number, parts(row))
 
         else:
-            lines = stack.enter_context(Lines(file))
+            lines = stack.enter_context(Lines(file, longest))
             carried = []
 
             def items() -> Iterator[Item]:
@@ -236,6 +242,8 @@ def _score_sentences(
         readers = open_readers(models, file, items, device=device, as_is=as_is, label=label)
         rows = measure(items(), readers, asked)
         first = list(islice(rows, 1))
+        if not first:  # lines, but all of them blank
+            raise no_sentences(file)
         new = [f"{prefix}{name}" for name in first[0][1]]
         if taken := [name for name in new if name in carried]:
             raise UsageError(

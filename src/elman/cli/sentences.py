@@ -64,6 +64,10 @@ def opened(file: str) -> Iterator[Table]:
         yield Table(path)
 
 
+def no_sentences(file: str) -> ElmanError:
+    return ElmanError(f"{file} has no sentences", "give some, below the header of a table")
+
+
 def regions_of(
     table: Table, column: str | None, regions: str | None, separator: str | None
 ) -> Callable[[Row], list[tuple[str, str]]]:
@@ -111,7 +115,7 @@ def open_readers(
     from elman.tokens.fitting import SAMPLE_LINES, count_unknown
 
     if not any(True for _ in items()):
-        raise ElmanError(f"{file} has no sentences", "give some, below the header of a table")
+        raise no_sentences(file)
     readers = []
     suffixes = _suffixes(models)
     for name, suffix in zip(models, suffixes, strict=True):

@@ -67,13 +67,17 @@ class Lines:
 
 
 def stdin_lines(limit: int | None = None) -> Iterator[str]:
-    """Yield the lines of stdin with their line ends."""
+    """Yield the lines of stdin with their line ends, without a byte order mark."""
+    from elman.text.sources import BOM
+
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D")
     limit = longest_line() if limit is None else limit
     number = 0
     while line := sys.stdin.buffer.readline(limit + len("\r\n")):
         number += 1
+        if number == 1:
+            line = line.removeprefix(BOM)
         if len(line.rstrip(b"\r\n")) > limit:
             raise too_long(f"stdin, line {number}", limit)
         try:
