@@ -215,3 +215,19 @@ def test_models_that_read_no_words_say_so(data: Path, elman: Elman) -> None:
         assert refused.code == 2
         assert reason in refused.error[0]
         assert "--embeddings" not in elman("train", task, "--help").out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--kind", "foo"), "--kind cannot be 'foo'"),
+        (("--out", "v.npz", "--json"), "two outputs"),
+        (("--out", "v.npz", "--neighbours", "3"), "--neighbours"),
+    ],
+)
+def test_options_of_embed_are_not_ignored(
+    elman: Elman, toy: Path, options: tuple[str, ...], message: str
+) -> None:
+    found = elman("embed", "word-lstm", toy, *options)
+    assert found.code == 2
+    assert message in found.err

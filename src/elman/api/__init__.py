@@ -212,7 +212,7 @@ def _check_mixable(parts: Sequence[LM]) -> None:
         arpa = next((lm.name for lm in (first, part) if not lm.runs), None)
         raise UsageError(
             f"{first.name} and {part.name} have different tokenizers, so they cannot be mixed",
-            f"train one of them with --set tokenizer.file={Path(first.name) / TOKENIZER_FILE}"
+            f"train one of them with --set tokenizer.file={located(first.name) / TOKENIZER_FILE}"
             if arpa is None
             else f"train the other with the tokenizer of {arpa}: `elman convert {arpa} DIR`, "
             f"then --set tokenizer.file=DIR/{TOKENIZER_FILE}",

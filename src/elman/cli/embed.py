@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 from elman.base.counting import counted
-from elman.base.errors import UsageError
+from elman.base.errors import UsageError, nearest
 from elman.terminal.console import result, result_json, result_json_list, table, talk, visible
 from elman.terminal.options import Device, Json, MaxLine, Model, argument, option
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
     from elman.evaluate.contextual import Layers
-    from elman.tasks.language_model_handle import LM, Kind
+    from elman.tasks.language_model_handle import LM
 
 
 def embed(
@@ -50,7 +50,9 @@ def embed(
             "--carry-state",
         ),
     ] = False,
-    neighbours: Annotated[int, option("K", "How many nearest words to show.", min=0)] = 10,
+    neighbours: Annotated[
+        int | None, option("K", "How many nearest words to show. [default: 10]", min=0)
+    ] = None,
     out: Annotated[
         Path | None, option("FILE", "Write the lines' vectors here: .npz, .h5 or .safetensors.")
     ] = None,
@@ -65,11 +67,16 @@ def embed(
     """
     from elman.api import LM, load
     from elman.evaluate.vector_files import check_suffix, write_vectors
+    from elman.tasks.language_model_handle import Kind
 
     if layers is not None and kind is not None:
         raise UsageError("--layers and --kind ask for different vectors", "give one of them")
+    if kind is not None and kind not in get_args(Kind):
+        raise UsageError(f"--kind cannot be '{kind}'", nearest(kind, get_args(Kind)))
     if out is not None:
         check_suffix(out)
+        if json:
+            raise UsageError("--json and --out are two outputs", "give one of them")
     handle = load(model, device=device)
     in_context = layers is not None or not isinstance(handle, LM)
     if in_context and (kind is not None or not hasattr(handle, "contextual")):
@@ -81,8 +88,10 @@ def embed(
     if carry_state and not in_context:
         raise UsageError("--carry-state is for vectors of words in context", "add --layers top")
     if not in_context and out is None and kind in (None, "word"):
-        _show_words(handle, items, neighbours, json)
+        _show_words(handle, items, 10 if neighbours is None else neighbours, json)
         return
+    if neighbours is not None:
+        raise UsageError("--neighbours is for words alone, without vectors of lines", "drop it")
     if in_context:
         _check_file(model, items[0])
     if len(items) != 1:
@@ -97,7 +106,7 @@ def embed(
             carry_state=carry_state,
         )
     else:
-        vectors = handle.embeddings(lines, kind=cast("Kind", kind or "sequence"))
+        vectors = handle.embeddings(lines, kind=cast(Kind, kind or "sequence"))
     if out is None:
         result_json_list(vector.tolist() for vector in vectors)
     else:
