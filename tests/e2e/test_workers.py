@@ -79,6 +79,7 @@ class Fleet:
         answer = connection.getresponse()
         assert answer.status == 200
         assert answer.readline().startswith(b"data: {")
+        assert answer.readline() == b"\n"
         try:
             yield answer
         finally:
