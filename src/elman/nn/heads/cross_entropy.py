@@ -21,6 +21,7 @@ N rows, V vocabulary, H hidden, O orders of n-grams, X slots of their table.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -38,8 +39,10 @@ CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 26}
 write the gradient of the matrix more often: from 2^20 to 2^23 all take about the same time."""
 
 ONE_CHUNK = 1 << 28
-"""The same with Triton, for logits that are kept for the backward pass: half a GiB in 16 bits, of
-the 15 softmaxes of a mixture for example."""
+"""The same with Triton, for logits that are kept for the backward pass: half a GiB in 16 bits."""
+BYTES_PER_KEPT = 128
+"""On a large GPU more logits are kept, one for so many bytes of its memory: the 15 softmaxes of a
+mixture have 336 million for 2,240 tokens and 10,000 words."""
 
 CHUNK_ROWS = 64
 """Minimum rows of a chunk, however large the vocabulary: each chunk reads the whole matrix."""
@@ -64,13 +67,14 @@ def target_logprobs(
     if not len(targets_N):
         return hidden_NH.sum(dim=1)
     on_cpu = hidden_NH.device.type == "cpu"
-    fits = len(targets_N) * len(weight_VH) <= ONE_CHUNK
+    most = _most_kept(hidden_NH.device)
+    fits = len(targets_N) * len(weight_VH) <= most
     is_wide = _dtype_of_products(weight_VH).itemsize > 4
     keeps = fits or not torch.is_grad_enabled()
     if keeps and contexts_NO is None and not is_wide and runs_on(hidden_NH.device):
         parts = [(hidden_NH, targets_N)]
         if not fits:
-            size = max(CHUNK_ROWS, ONE_CHUNK // len(weight_VH))
+            size = max(CHUNK_ROWS, most // len(weight_VH))
             spans = [slice(start, start + size) for start in range(0, len(targets_N), size)]
             parts = [(hidden_NH[rows], targets_N[rows]) for rows in spans]
         found: list[Tensor] = [
@@ -83,6 +87,14 @@ def target_logprobs(
         hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager, 0.0
     )
     return result[0]
+
+
+@lru_cache(None)
+def _most_kept(device: torch.device) -> int:
+    """Return how many logits are kept for the backward pass."""
+    if device.type != "cuda":
+        return ONE_CHUNK
+    return max(ONE_CHUNK, torch.cuda.get_device_properties(device).total_memory // BYTES_PER_KEPT)
 
 
 def smoothed_logprobs(
