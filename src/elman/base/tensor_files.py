@@ -25,7 +25,7 @@ import math
 import mmap
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from elman.base.documents import RESTORE, intact
 from elman.base.errors import ElmanError
 from elman.base.files import explained, regular, replacing, sync
+from elman.base.threads import default_threads
 
 ITEM_SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -57,6 +58,8 @@ _LARGEST_HEADER = 1 << 24
 _MOST_AXES = 64
 _CHUNK = 1 << 22
 _SYNCED_AT_ONCE = 1 << 26
+_SUMMED_AT_ONCE = 1 << 19
+"""Bytes of one thread's piece of work."""
 _NUM_SUMS = 1021
 _BLOCKS = "block_checksums"
 NUMPY_TYPES = {"I32": "<i4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
@@ -185,20 +188,20 @@ def write(
     with (
         replacing(path) as temporary,
         temporary.open("wb") as output,
-        ThreadPoolExecutor(1) as aside,
+        ThreadPoolExecutor(default_threads()) as aside,
         ThreadPoolExecutor(1) as syncing,
     ):
         unsynced, syncs = 0, []
         output.write(_encoded(header, shapes, checksums))
         all_blocks = bytearray()
         for name, (dtype, _, parts) in ordered:
-            written, sums = 0, _Sums(BLOCK_SIZE, _block_sum) if mapped else _Sums()
+            written, sums = 0, _Sums(aside, *((BLOCK_SIZE, _block_sum) if mapped else ()))
             for part in parts:
                 data = _bytes(part, dtype)
                 # Beside the writing: both release the GIL.
-                summing = aside.submit(sums.add, data)
+                sums.add(data)
                 written += output.write(data)
-                summing.result()
+                sums.wait()
                 # Have the disk write meanwhile, so that there is little to wait for at the end.
                 unsynced += len(data)
                 if unsynced >= _SYNCED_AT_ONCE:
@@ -212,7 +215,7 @@ def write(
                 checksums[name] = zlib.crc32(sums.finished())
         if mapped:
             output.write(all_blocks)
-            sums = _Sums()
+            sums = _Sums(aside)
             sums.add(memoryview(all_blocks))
             checksums[_BLOCKS] = zlib.crc32(sums.finished())
         output.seek(0)
@@ -332,37 +335,54 @@ def _chunk_sum(chunk: memoryview) -> bytes:
 
 
 class _Sums:
-    """The checksums of pieces of one size, over parts of any size."""
+    """The checksums of pieces of one size, over parts of any size, computed in threads."""
 
     def __init__(
-        self, size: int = _CHUNK, checksum: Callable[[memoryview], bytes] = _chunk_sum
+        self,
+        pool: ThreadPoolExecutor,
+        size: int = _CHUNK,
+        checksum: Callable[[memoryview], bytes] = _chunk_sum,
     ) -> None:
-        self._size, self._checksum = size, checksum
+        self._pool, self._size, self._checksum = pool, size, checksum
         self._sums = bytearray()
         self._begun = bytearray()
         """The beginning of a piece that is not complete."""
+        self._waiting: list[Future[bytes]] = []
 
     def add(self, data: memoryview) -> None:
+        """Begin to sum a part, which must not change before `wait`."""
         position = 0
         if self._begun:
-            position = self._size - len(self._begun)
+            position = min(self._size - len(self._begun), len(data))
             self._begun += data[:position]
             if len(self._begun) < self._size:
                 return
-            self._end(memoryview(self._begun))
+            self._submit(memoryview(self._begun))
             self._begun = bytearray()
-        while len(data) - position >= self._size:
-            self._end(data[position : position + self._size])
-            position += self._size
-        self._begun += data[position:]
+        end = len(data) - (len(data) - position) % self._size
+        share = self._size * max(1, _SUMMED_AT_ONCE // self._size)
+        for start in range(position, end, share):
+            self._submit(data[start : min(start + share, end)])
+        self._begun += data[end:]
+
+    def wait(self) -> None:
+        """Wait for the parts that were added."""
+        for found in self._waiting:
+            self._sums += found.result()
+        self._waiting.clear()
 
     def finished(self) -> bytes:
         if self._begun:
-            self._end(memoryview(self._begun))
+            self._submit(memoryview(self._begun))
+        self.wait()
         return bytes(self._sums)
 
-    def _end(self, piece: memoryview) -> None:
-        self._sums += self._checksum(piece)
+    def _submit(self, pieces: memoryview) -> None:
+        self._waiting.append(self._pool.submit(self._each, pieces))
+
+    def _each(self, pieces: memoryview) -> bytes:
+        starts = range(0, len(pieces), self._size)
+        return b"".join(self._checksum(pieces[i : i + self._size]) for i in starts)
 
 
 def _encoded(

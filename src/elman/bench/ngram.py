@@ -179,32 +179,33 @@ def scaling(
             _elman, folder, train, order, arpa=True, threads=number
         )
     costs = in_turns(works, repeat)
-    seconds = {name: cost.seconds for name, cost in costs.items()}
     steps = [_steps(folder, train, held_out, order, number) for number in (*threads, *threads)]
     for number, one, other in zip(threads, steps, steps[len(threads) :], strict=False):
-        seconds |= {f"{name}|{number}": min(one[name], other[name]) for name in one}
-    names = list(dict.fromkeys(name.partition("|")[0] for name in seconds))
+        for name, cost in one.items():
+            costs[f"{name}|{number}"] = min(cost, other[name], key=lambda some: some.seconds)
+    names = list(dict.fromkeys(name.partition("|")[0] for name in costs))
     for name in names:
         for number in threads:
-            mine, first = seconds[f"{name}|{number}"], seconds[f"{name}|{threads[0]}"]
+            mine, first = costs[f"{name}|{number}"], costs[f"{name}|{threads[0]}"]
             settings = _settings(found, order, repeat) | {"threads": number}
-            if f"{name}|{number}" in costs:
-                settings["cpu_seconds"] = costs[f"{name}|{number}"].cpu_seconds
+            settings["cpu_seconds"] = mine.cpu_seconds
             plural = "s" if number > 1 else ""
-            yield less_is_better(f"{name}, {number} thread{plural}", mine, first, "s", **settings)
+            label = f"{name}, {number} thread{plural}"
+            yield less_is_better(label, mine.seconds, first.seconds, "s", **settings)
 
 
 def _steps(
     folder: Path, train: Path, held_out: Path, order: int, num_threads: int
-) -> dict[str, float]:
-    """Return the seconds of each step in this process."""
-    seconds: dict[str, float] = {}
+) -> dict[str, Cost]:
+    """Return the cost of each step in this process."""
+    costs: dict[str, Cost] = {}
 
     @contextmanager
     def step(name: str) -> Iterator[None]:
-        started = time.perf_counter()
+        started, cpu_seconds = time.perf_counter(), time.process_time()
         yield
-        seconds[name] = time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        costs[name] = Cost(seconds, time.process_time() - cpu_seconds, 0)
 
     set_threads(num_threads)
     try:
@@ -237,7 +238,7 @@ def _steps(
             fit(model, scored, num_threads=num_threads)
     finally:
         forget_threads()
-    return seconds
+    return costs
 
 
 def _settings(num_tokens: int, order: int, repeat: int) -> dict[str, Any]:

@@ -39,7 +39,6 @@ _STRETCH = 1 << 15
 # Upper limit of the bytes of a number with its tab or line end.
 _NUMBER_SIZE = 48
 _SLOT = 16
-_LONG = bytes([_SLOT] * _SLOT)
 _DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), np.uint8).reshape(-1, 4)
 
 
@@ -65,7 +64,12 @@ def write_arpa(
 
 def words_of(spellings: Sequence[str], unknown_id: int | None = None) -> list[bytes]:
     """Return a distinct word of the file for each token."""
-    words = [_spelling(spelling) for spelling in spellings]
+    if _SPACE.search("".join(spellings)):
+        words = [_spelling(spelling) for spelling in spellings]
+    else:  # all at once, but for the few that may be escaped
+        words = "\n".join(spellings).encode().split(b"\n") if spellings else []
+        for i in [i for i, text in enumerate(spellings) if text in MARKS or not text]:
+            words[i] = _spelling(spellings[i])
     if unknown_id is not None:
         words[unknown_id] = b"<unk>"
     if len(taken := set(words)) < len(words):
@@ -177,13 +181,11 @@ class _Spelled:
 
     def __init__(self, words: Sequence[bytes]) -> None:
         self.letters = np.frombuffer(b"".join(words), np.uint8)
-        self.starts = np.cumsum([0, *(len(word) for word in words)])
-        self.longest = max(len(word) for word in words)
-        slots = b"".join(
-            word.ljust(_SLOT - 1, b" ") + bytes([len(word)]) if len(word) < _SLOT else _LONG
-            for word in words
-        )
-        self.slots = np.frombuffer(slots, np.uint8).reshape(-1, _SLOT)
+        self.starts = np.zeros(len(words) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, words), np.int64, len(words)), out=self.starts[1:])
+        self.longest = int(np.diff(self.starts).max())
+        self.slots = np.empty((len(words), _SLOT), np.uint8)
+        _fill(self.letters, self.starts, self.slots)
         self.free: deque[Bytes] = deque()
         """Buffers to use again: new memory costs as much time as formatting."""
 
@@ -192,6 +194,19 @@ class _Spelled:
             if len(found := self.free.pop()) >= size:
                 return found
         return np.empty(size, np.uint8)
+
+
+@compiled
+def _fill(letters: Bytes, starts: NDArray[np.int64], slots: Bytes) -> None:
+    for word in range(len(slots)):
+        first, size = starts[word], starts[word + 1] - starts[word]
+        if size < _SLOT:
+            slots[word] = 32
+            for i in range(size):
+                slots[word, i] = letters[first + i]
+            slots[word, _SLOT - 1] = size
+        else:
+            slots[word] = _SLOT
 
 
 # Indices are unsigned in the loops below: numba tests signed ones for being negative at each use.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from queue import Queue
 
@@ -35,8 +34,9 @@ LINE_END = 0
 _ENCODED_AT_ONCE = 1 << 16
 _STRETCH = 1 << 20
 """Numbers in one thread's piece of work."""
-_SMALL_BLOCK = 1 << 19
-"""Bytes of text read at a time where memory is limited."""
+_BLOCK, _SMALL_BLOCK = 1 << 20, 1 << 19
+"""Bytes of text read at a time, so few that a short text has work for many threads; where memory is
+limited."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Stretches:
 
         ids: NDArray[np.int32]
         if tokenizer.kind == "pretokenized":  # each stretch is one token
-            table = tokenizer.encode(" ".join(self.spellings))
+            table = tokenizer.word_ids([BOUNDARY, *self.spellings[1:]])
             ids = room(len(self.numbers))
 
             def look_up(start: int) -> None:
@@ -131,11 +131,15 @@ def read_stretches(
         free.put(table)
 
     def number(block: Block) -> tuple[_Table, NDArray[np.int32], int]:
-        text = block.text  # raises an error if not UTF-8
-        data = lower(text).encode() if lowercase else block.data
-        table = free.get()
+        data = np.frombuffer(block.data, np.uint8)
+        if lowercase or not _is_text(data):
+            text = block.text  # raises an error if not UTF-8
+            data = np.frombuffer(lower(text).encode() if lowercase else block.data, np.uint8)
         # Trailing spaces save the loop a check for the end.
-        found = table.numbers(np.frombuffer(data + b"   ", np.uint8))
+        padded = np.full(len(data) + 3, 32, np.uint8)
+        padded[:-3] = data
+        table = free.get()
+        found = table.numbers(padded)
         free.put(table)
         return table, found, len(block.data)
 
@@ -143,8 +147,8 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    sizes = {} if scratch is None else {"size": _SMALL_BLOCK}
-    blocks = corpus_blocks(files, end_lines=True, **sizes)
+    size = _BLOCK if scratch is None else _SMALL_BLOCK
+    blocks = corpus_blocks(files, size, end_lines=True)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))
@@ -157,16 +161,18 @@ def read_stretches(
                 scratch.budget("Python and the words of the text")
     if scratch is not None and path is not None and owners:
         numbers: NDArray[np.int32] = scratch.open(path)
-    else:
+    elif num_threads == 1:
         numbers = np.concatenate([np.empty(0, np.int32), *parts])
+    else:
+        numbers = np.empty(sum(map(len, parts)), np.int32)
     if num_threads == 1:
         return Stretches(numbers, tables[0].spellings(), num_bytes, scratch)
     spellings, index = _join(tables)
     ends = np.cumsum([0, *(size for _, size in owners)]).tolist()
 
     def renumber(block: int) -> None:
-        part = numbers[ends[block] : ends[block + 1]]
-        _look_up(part, index[id(owners[block][0])], part)
+        whole = numbers[ends[block] : ends[block + 1]]
+        _look_up(parts[block] if parts else whole, index[id(owners[block][0])], whole)
         if scratch is not None:
             scratch.relieve()
 
@@ -275,9 +281,10 @@ class _Table:
         return index
 
     def spellings(self) -> list[str]:
-        letters = self.letters[: self.starts[self.size]].tobytes()
-        starts = self.starts[: self.size + 1].tolist()
-        return [letters[a:b].decode() for a, b in pairwise(starts)]
+        # One by one they would take ten times as long.
+        joined = np.empty(self.starts[self.size] + self.size, np.uint8)
+        _join_letters(self.letters, self.starts, self.size, joined)
+        return ["\n", *joined[3:].tobytes().decode().split("\n")] if self.size > 1 else ["\n"]
 
     def _grow(self, stretch_size: int) -> None:
         if len(self.letters) < self.starts[self.size] + stretch_size:
@@ -307,6 +314,44 @@ def _space_size(first: Scalar, second: Scalar, third: Scalar) -> Scalar:
     if first == 0xE2 and second == 0x80:
         return 3 if third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF else 0
     return 3 if first == 0xE2 and second == 0x81 and third == 0x9F else 0
+
+
+@compiled
+def _is_text(data: Bytes) -> bool:
+    """Whether this is UTF-8 without NUL."""
+    size, i = len(data), 0
+    while i < size:
+        first = data[i]
+        if first < 0x80:
+            if first == 0:
+                return False
+            i += 1
+            continue
+        # The next byte of the smallest and of the largest character that begins like this.
+        low, high = 0x80, 0xBF
+        if 0xC2 <= first <= 0xDF:
+            more = 1
+        elif 0xE0 <= first <= 0xEF:
+            more = 2
+            if first == 0xE0:
+                low = 0xA0
+            elif first == 0xED:
+                high = 0x9F
+        elif 0xF0 <= first <= 0xF4:
+            more = 3
+            if first == 0xF0:
+                low = 0x90
+            elif first == 0xF4:
+                high = 0x8F
+        else:
+            return False
+        if i + more >= size or data[i + 1] < low or data[i + 1] > high:
+            return False
+        for j in range(2, more + 1):
+            if data[i + j] < 0x80 or data[i + j] > 0xBF:
+                return False
+        i += more + 1
+    return True
 
 
 @compiled
@@ -393,6 +438,18 @@ def _absorb(
             size += 1
         index[number] = slots[slot, 1]
     return size
+
+
+@compiled
+def _join_letters(letters: Bytes, starts: Numbers, size: int, joined: Bytes) -> None:
+    """Copy the stretches with a line end before each."""
+    at = 0
+    for number in range(size):
+        joined[at] = 10
+        at += 1
+        for i in range(starts[number], starts[number + 1]):
+            joined[at] = letters[i]
+            at += 1
 
 
 @compiled

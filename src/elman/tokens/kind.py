@@ -94,6 +94,10 @@ class Kind(ABC):
     def encode(self, text: str) -> Ids:
         """Encode `text` to the same ids as the backend."""
 
+    def word_ids(self, words: Sequence[str]) -> Ids:
+        """Encode words that have no white space in them, and boundary tokens."""
+        return self.encode(" ".join(words))
+
     @abstractmethod
     def pieces(self) -> Sequence[bytes]:
         """Return the bytes that each id stands for; the boundary is empty or a line end."""

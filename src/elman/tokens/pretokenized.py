@@ -81,7 +81,12 @@ class Pretokenized(Kind):
         return build(chosen, cls.pattern, lowercase=config.lowercase), counts_V
 
     def encode(self, text: str) -> Ids:
-        words = words_of(self.lowered(text))
+        return self._ids(words_of(self.lowered(text)))
+
+    def word_ids(self, words: Sequence[str]) -> Ids:
+        return self._ids([self.lowered(word) for word in words] if self.lowercase else words)
+
+    def _ids(self, words: Sequence[str]) -> Ids:
         return np.fromiter(self._look_up(words), np.int32, len(words))
 
     def _look_up(self, words: Sequence[str]) -> Iterator[int]:

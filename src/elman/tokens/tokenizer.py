@@ -107,6 +107,10 @@ class Tokenizer:
         with _sound_text(text):
             return self._kind.encode(text)
 
+    def word_ids(self, words: Sequence[str]) -> Ids:
+        """Encode words that have no white space in them, and boundary tokens."""
+        return self._kind.word_ids(words)
+
     def encode_spans(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
         """Encode `text` and return the character span (start, end) of each id.
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from elman.base.errors import ElmanError
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
-from elman.text.sources import corpus_blocks
 
 TEXT = "the cat, the dog\n\nthe <unk> isn't a\tcat\rnor <eos> a dog\n"
 
@@ -55,7 +53,7 @@ def test_the_vocabulary_falls_in_frequency(file: Path) -> None:
 
 
 def test_the_table_grows_as_it_must(file: Path) -> None:
-    words = [f"word{i}" for i in range(70_000)] + ["x" * 600_000]
+    words = [f"word{i}" for i in range(70_000)] + ["x" * 300_000]
     text = " ".join(words) + "\n" + " ".join(words[::-1]) + "\n"
     file.write_text(text)
     stretches = read_stretches([file])
@@ -68,8 +66,8 @@ def test_the_table_grows_as_it_must(file: Path) -> None:
 def test_many_blocks_are_one_text(
     file: Path, num_threads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    small = partial(corpus_blocks, size=50)
-    monkeypatch.setattr("elman.ngrams.reading.corpus_blocks", small)
+    monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
+    monkeypatch.setattr("elman.ngrams.reading._SMALL_BLOCK", 50)
     lines = [f"line {i} {'abc' * (i % 5)} end" for i in range(300)]
     file.write_text("\n".join(lines))
     plain = read_stretches([file], num_threads=num_threads)
@@ -78,6 +76,28 @@ def test_many_blocks_are_one_text(
     with Scratch(tmp_path) as scratch:
         on_disk = read_stretches([file], num_threads=num_threads, scratch=scratch)
         assert [on_disk.spellings[number] for number in on_disk.numbers] == words
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_words_beyond_ascii(file: Path, num_threads: int) -> None:
+    text = "é 学生 😀  ߿ ࠀ ퟿  ￿ 𐀀 􏿿 é\n\nß"
+    file.write_text(text, encoding="utf-8")
+    read = read_stretches([file], num_threads=num_threads)
+    words = [word for line in text.split("\n") for word in [*line.split(), "\n"]]
+    assert [read.spellings[number] for number in read.numbers] == words
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [b"\x80", b"\xc0\x80", b"\xc1\xbf", b"\xc3", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe1\x80",
+     b"\xed\xa0\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80",
+     b"\xf1\x80\x80", b"\xe1\x80\x41", b"\xf1\x80\x80\x41", b"\0"],
+)  # fmt: skip
+def test_what_is_not_text_is_refused(file: Path, wrong: bytes) -> None:
+    for content in (b"good\n" + wrong, b"good\n" + wrong + b" \n"):
+        file.write_bytes(content)
+        with pytest.raises(ElmanError, match="line 2"):
+            read_stretches([file])
 
 
 def test_what_is_not_utf8_is_refused_with_its_line(file: Path) -> None:
