@@ -50,7 +50,8 @@ def over_threads(
 ) -> Iterator[Row]:
     """The rows of `measure` with each number of threads, which is in their names if there are
     several."""
-    for number in numbers or [None]:
+    chosen: Sequence[int | None] = numbers or [None]
+    for number in chosen:
         with use_threads(number):
             for row in measure():
                 is_curve = numbers is not None and len(numbers) > 1
