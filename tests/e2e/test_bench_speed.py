@@ -57,6 +57,26 @@ def test_step(elman: Elman) -> None:
     assert found[2]["peer_error"] is None  # an LSTM's gradients are another model's
 
 
+def test_step_by_threads(elman: Elman) -> None:
+    size = ("--sizes", "1x8x2", "--cells", "lstm", "--repeat", 1, "--json")
+    found = rows(elman("bench", "step", *size, "--threads", "1,3"))
+    names = [f"lstm training step, {of}" for of in ("1 thread", "3 threads")]
+    assert [(row["name"], row["settings"]["threads"]) for row in found] == list(
+        zip(names, (1, 3), strict=True)
+    )
+    failed = elman("bench", "step", "--threads", "1,0")
+    assert failed.code == 2
+    assert "'0' is not a number of threads" in failed.err
+
+
+def test_scoring(elman: Elman) -> None:
+    given = ("bench", "step", "--scoring", "--sizes", "1x8x2", "--cells", "lstm", *QUICK)
+    (row,) = rows(elman(*given), KEYS - ERRORS)
+    assert row["name"] == "lstm scoring"
+    assert row["ratio"] == pytest.approx(row["ours"] / row["peer"])
+    assert row["settings"]["beside"].startswith("nn.LSTM in ")
+
+
 def test_generate(elman: Elman) -> None:
     found = rows(elman("bench", "generate", "--cells", "gru", "--sizes", "1x8x1", *QUICK))
     exact, rounded = found

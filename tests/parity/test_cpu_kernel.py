@@ -190,6 +190,34 @@ def test_threads_change_nothing(name: str) -> None:
     torch.testing.assert_close(alone, first, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("by_units", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("num_threads", [3, 5, 16])
+def test_any_number_of_threads(num_threads: int, half: bool, by_units: bool) -> None:
+    """More threads than cores, than parts, and numbers that divide nothing evenly."""
+    if half and (problem := blocks.problem()):
+        pytest.skip(problem)
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=70, num_layers=2, kernel="cpu"), 5)
+    inputs_BTI, lengths_B = torch.randn(21, 6, 5), torch.arange(21) % 6 + 1
+    limits: dict[str, Any] = {"cache_bytes": 0, "fewest_rows": 1}
+    limits["few_rows_per_part"] = 100 if by_units else 0
+    before, found = torch.get_num_threads(), []
+    try:
+        for number in (1, num_threads, num_threads):
+            torch.set_num_threads(number)
+            with kernel_limits(**limits), torch.autocast("cpu", torch.bfloat16, enabled=half):
+                found.append(results(stack, "cpu", inputs_BTI, lengths_B))
+                layer: Any = stack.layers[0]
+                planned = layer.plan(inputs_BTI, layer.initial_state(len(inputs_BTI)))
+                assert planned.by_units == (by_units and number > 1)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found[1], found[2], rtol=0, atol=0)
+    for name, error in relative_errors(found[1], found[0]).items():
+        assert error < (0.01 if half else 5e-6), f"{name}: {error:.1e}"
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_what_memory_held_before_does_not_matter(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,21 @@ def test_packed(name: str, ratio: int, batch_size: int) -> None:
 
 
 @needs_mkl
+@pytest.mark.parametrize("batch_size", [16, 33, 65, 200])
+@torch.no_grad()
+def test_chunks_of_packed_rows_on_threads(batch_size: int) -> None:
+    """Fewer and more chunks than threads, and the same numbers run after run."""
+    torch.manual_seed(0)
+    limits = KernelLimits(num_threads=3)
+    model = testing.build(RecurrentLMConfig(num_layers=2, hidden_size=9, embedding_size=5))
+    decoding = model.for_decoding(limits=limits)
+    _equals_whole(decoding, batch_size)
+    tokens_BT = torch.randint(0, testing.VOCAB_SIZE, (batch_size, 5))
+    assert stepped(decoding, tokens_BT)[0].equal(stepped(decoding, tokens_BT)[0])
+    _refuses_unknown_tokens(decoding, batch_size)
+
+
+@needs_mkl
 @torch.no_grad()
 def test_rounded_weights_are_packed_too() -> None:
     torch.manual_seed(0)
@@ -138,9 +153,10 @@ def _refuses_unknown_tokens(model: LanguageModel, batch_size: int) -> None:
             model.step(torch.full((batch_size,), token), model.initial_state(batch_size))
 
 
-def test_chunks_cover_all_rows() -> None:
+@pytest.mark.parametrize("num_threads", [1, 2, 16])
+def test_chunks_cover_all_rows(num_threads: int) -> None:
     for num_rows in range(1, 300):
-        found = list(model_step._chunks(num_rows))
+        found = list(model_step._chunks(num_rows, num_threads))
         rows = [row for first, last, _ in found for row in range(first, last)]
         assert rows == list(range(num_rows))
         assert all(last - first == size for first, last, size in found[:-1])

@@ -8,7 +8,7 @@ B batch, T time steps, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from elman.base.counting import counted
 from elman.bench.measuring import Cost, Work
 from elman.bench.rows import Row, less_is_better, more_is_better
 from elman.bench.sizes import CellName, Size
@@ -42,6 +43,20 @@ def use_threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def over_threads(
+    numbers: Sequence[int] | None, measure: Callable[[], Iterator[Row]]
+) -> Iterator[Row]:
+    """The rows of `measure` with each number of threads, which is in their names if there are
+    several."""
+    chosen: Sequence[int | None] = numbers or [None]
+    for number in chosen:
+        with use_threads(number):
+            for row in measure():
+                is_curve = numbers is not None and len(numbers) > 1
+                of = counted(torch.get_num_threads(), "thread")
+                yield replace(row, name=f"{row.name}, {of}") if is_curve else row
 
 
 def run_and_name(work: Callable[[], Result], model: nn.Module) -> tuple[Result, str]:

@@ -91,6 +91,20 @@ def parse_sizes(text: str | None, default: Sequence[Size]) -> list[Size]:
     return sizes
 
 
+MOST_THREADS = 1024
+
+
+def parse_threads(text: str | None) -> list[int] | None:
+    """Parse 4 or 1,2,4; None stays None."""
+    if text is None:
+        return None
+    numbers = [part.strip() for part in text.split(",")]
+    for number in numbers:
+        if not number.isdecimal() or not 1 <= int(number) <= MOST_THREADS:
+            raise UsageError(f"'{number}' is not a number of threads", "write 4, or 1,2,4")
+    return [int(number) for number in numbers]
+
+
 def parse_count(text: str) -> int:
     """Parse 1000000, 1M, 300k, 1B (a billion) or 1T."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMbBtT]?)", text.strip())

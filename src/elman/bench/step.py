@@ -97,6 +97,36 @@ def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Ite
             yield recurrent.token_row(name, costs["sampled"], costs[better], size, {}, **about)
 
 
+def scoring(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
+    """One row per cell and size: the loss of a batch without gradients, as `elman evaluate` finds
+    it, in float32; beside the faster of the peers."""
+    for cell, size in product(cells, sizes):
+        model, tokens_BT = (
+            recurrent.language_model(cell, size).eval(),
+            recurrent.random_tokens(size),
+        )
+        batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], None, True)
+        peer, peer_cell = recurrent.PlainModel.beside(cell, size)
+        works: dict[str, Work] = {
+            "ours": torch.no_grad()(_our_loss(model, batch, half=False)),
+            "float32": torch.no_grad()(_plain_loss(peer, batch, half=False)),
+            "bfloat16": torch.no_grad()(_plain_loss(peer, batch, half=True)),
+        }
+        _, kernel = recurrent.run_and_name(works["ours"], model)
+        for work in works.values():
+            work()
+        costs = in_turns(works, repeat)
+        better = min(("float32", "bfloat16"), key=lambda name: costs[name].seconds)
+        about = {
+            "processor": processor_name(),
+            "kernel": kernel,
+            "beside": f"nn.{peer_cell.upper()} in {better}",
+        }
+        yield recurrent.token_row(
+            f"{cell} scoring", costs["ours"], costs[better], size, {}, **about
+        )
+
+
 def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
     """Ours is the step of `elman train`; the peer uses torch's layers, without and with graph."""
     for size in sizes:
@@ -122,12 +152,16 @@ def _share(work: int, step: Cost, large: Cost) -> dict[str, float]:
 def _our_step(model: RecurrentLM, batch: Batch, half: bool) -> Work:
     parameters = list(model.parameters())
     optimiser = build(OptimiserConfig(learning_rate=1e-3), parameters)
+    limit = partial(clip, parameters, 1.0, optimiser)
+    return _step(model, _our_loss(model, batch, half), limit, optimiser)
 
+
+def _our_loss(model: RecurrentLM, batch: Batch, half: bool) -> Callable[[], Tensor]:
     def loss() -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False):
             return likelihood(LikelihoodConfig(), model, batch, None).loss
 
-    return _step(model, loss, partial(clip, parameters, 1.0, optimiser), optimiser)
+    return loss
 
 
 def _plain_step(model: recurrent.PlainModel, batch: Batch, half: bool) -> Work:
@@ -135,14 +169,18 @@ def _plain_step(model: recurrent.PlainModel, batch: Batch, half: bool) -> Work:
     be a little faster, but lose small updates.
     """
     parameters = list(model.parameters())
+    limit = partial(nn.utils.clip_grad_norm_, parameters, 1.0)
+    optimiser = torch.optim.Adam(parameters, lr=1e-3)
+    return _step(model, _plain_loss(model, batch, half), limit, optimiser)
 
+
+def _plain_loss(model: recurrent.PlainModel, batch: Batch, half: bool) -> Callable[[], Tensor]:
     def loss() -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             logits_NV = model(batch.tokens_BT).flatten(0, 1)
             return nn.functional.cross_entropy(logits_NV, batch.targets_BT.flatten())
 
-    limit = partial(nn.utils.clip_grad_norm_, parameters, 1.0)
-    return _step(model, loss, limit, torch.optim.Adam(parameters, lr=1e-3))
+    return loss
 
 
 def _step(

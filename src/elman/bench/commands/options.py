@@ -11,6 +11,10 @@ from elman.terminal.options import option
 
 Repeat = Annotated[int, option("N", "Rounds; peers take turns.", min=1)]
 Threads = Annotated[int | None, option("N", "Threads. [default: one per core]", min=1)]
+Curve = Annotated[
+    str | None,
+    option("N,...", "Threads, or several numbers for a curve. [default: one per core]"),
+]
 Cells = Annotated[str, option("NAME,...", f"Cells, of {ALL_CELLS}.")]
 Sizes = Annotated[
     str | None,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 from elman.base.errors import UsageError
-from elman.bench.commands.options import BySpeed, Kept, Repeat, Threads, Within
+from elman.bench.commands.options import BySpeed, Curve, Kept, Repeat, Within
 from elman.bench.measuring import work_folder
 from elman.bench.rows import note, show
+from elman.bench.sizes import parse_threads
 from elman.terminal.console import result, result_json
 from elman.terminal.options import Device, Epochs, Json, Minutes, Settings, Steps, argument, option
 from elman.terminal.options import Threads as TrainingThreads
@@ -88,7 +90,7 @@ def elmo(
         option("NAME,...", "Recipes to measure. [default: elmo-tiny, on a GPU elmo-small too]"),
     ] = None,
     sentences: Annotated[int, option("N", "Read the first N sentences.", min=1)] = 1000,
-    threads: Threads = None,
+    threads: Curve = None,
     repeat: Repeat = 3,
     device: Device = "auto",
     json: Json = False,
@@ -100,7 +102,7 @@ def elmo(
     random, without clipping, which torch's layers do not have.
     """
     from elman.bench.elmo import measure
-    from elman.bench.recurrent import use_threads
+    from elman.bench.recurrent import over_threads
     from elman.runs.machine import machine
     from elman.text.sources import expand, file_lines
     from elman.text.words import split_words
@@ -112,9 +114,9 @@ def elmo(
     if not texts:
         raise UsageError(f"{file} has no words", "name a file with some text in it")
     note(f"{len(texts):,} sentences of {file}, {where.description}")
-    with use_threads(threads):
-        chosen = [name.strip() for name in names]
-        show(measure(chosen, texts, device=where.device, repeat=repeat), json=json)
+    chosen = [name.strip() for name in names]
+    found = partial(measure, chosen, texts, device=where.device, repeat=repeat)
+    show(over_threads(parse_threads(threads), found), json=json)
 
 
 def lifts(

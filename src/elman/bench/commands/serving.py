@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from elman.base.errors import UsageError
-from elman.bench.commands.options import BenchDevice, Repeat, Sizes, Threads, check_cuda
+from elman.bench.commands.options import BenchDevice, Curve, Repeat, Sizes, check_cuda
 from elman.bench.measuring import work_folder
 from elman.bench.rows import show
-from elman.bench.sizes import SERVED, parse_count, parse_sizes
+from elman.bench.sizes import SERVED, parse_count, parse_sizes, parse_threads
 from elman.terminal.options import Json, argument, option
 
 UNITS = 512
@@ -85,7 +86,7 @@ def streams(
     numbers: Annotated[str, option("N,...", "Numbers of streams.")] = "1,64,1024,4096",
     tokens: Annotated[int, option("N", "Tokens of each stream.", min=1)] = 32,
     prompt: Annotated[int, option("N", "Tokens of each prompt.", min=1)] = 32,
-    threads: Threads = None,
+    threads: Curve = None,
     repeat: Repeat = 3,
     device: BenchDevice = "cpu",
     json: Json = False,
@@ -97,13 +98,12 @@ def streams(
     own; the peer reads all prompts at once. On cuda, steps are replayed from CUDA graphs.
     """
     check_cuda(device)
-    from elman.bench.recurrent import use_threads
+    from elman.bench.recurrent import over_threads
     from elman.bench.streams import measure
 
     counts = [parse_count(number) for number in numbers.split(",")]
-    chosen = parse_sizes(sizes, SERVED)
-    with use_threads(threads):
-        show(measure(chosen, counts, tokens, prompt, repeat, device), json=json)
+    given = (parse_sizes(sizes, SERVED), counts, tokens, prompt, repeat, device)
+    show(over_threads(parse_threads(threads), partial(measure, *given)), json=json)
 
 
 def load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from elman.bench.commands.options import (
     BenchDevice,
     BySpeed,
     Cells,
+    Curve,
     Kept,
     Repeat,
     Sizes,
@@ -27,6 +29,7 @@ from elman.bench.sizes import (
     parse_count,
     parse_names,
     parse_sizes,
+    parse_threads,
 )
 from elman.terminal.console import talk
 from elman.terminal.options import Json, Settings, argument, option
@@ -78,9 +81,12 @@ def kernels(
 def step(
     cells: Cells = DEFAULT_CELLS,
     sizes: Sizes = None,
-    threads: Threads = None,
+    threads: Curve = None,
     repeat: Repeat = 5,
     device: BenchDevice = "cpu",
+    scoring: Annotated[
+        bool, option(None, "Measure scoring: the loss without gradients.", "--scoring")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Time training steps beside the same model in plain torch.
@@ -91,26 +97,28 @@ def step(
     The peer of cells that torch does not have is its LSTM of the same width. On cuda: an AWD-LSTM
     in bfloat16 with all its dropouts, beside the same model on torch's layers.
     """
-    chosen = parse_cells(cells)
+    chosen, numbers = parse_cells(cells), parse_threads(threads)
+    if device == "cuda" and scoring:
+        raise UsageError("scoring is measured on the CPU", "leave out --device")
     if device == "cuda" and cells not in (DEFAULT_CELLS, "lstm"):
         raise UsageError("only lstm is measured on cuda", "leave out --cells")
     check_cuda(device)
     from elman.bench import step as bench
-    from elman.bench.recurrent import use_threads
+    from elman.bench.recurrent import over_threads
 
-    with use_threads(threads):
-        if device == "cuda":
-            rows = bench.on_gpu(parse_sizes(sizes, usual.GPU_STEPS), repeat)
-        else:
-            rows = bench.on_cpu(chosen, parse_sizes(sizes, usual.STEPS), repeat)
-        show(rows, json=json)
+    if device == "cuda":
+        found = partial(bench.on_gpu, parse_sizes(sizes, usual.GPU_STEPS), repeat)
+    else:
+        measure = bench.scoring if scoring else bench.on_cpu
+        found = partial(measure, chosen, parse_sizes(sizes, usual.STEPS), repeat)
+    show(over_threads(numbers, found), json=json)
 
 
 def sentences(
     tasks: Annotated[
         str, option("NAME,...", "Tasks, of translator, tagger, classifier and elmo.")
     ] = "translator,tagger,classifier,elmo",
-    threads: Threads = None,
+    threads: Curve = None,
     repeat: Repeat = 5,
     device: BenchDevice = "cpu",
     json: Json = False,
@@ -124,17 +132,16 @@ def sentences(
     """
     check_cuda(device)
     from elman.bench import sentences as bench
-    from elman.bench.recurrent import use_threads
+    from elman.bench.recurrent import over_threads
 
-    chosen = parse_names(tasks, tuple(bench.TASKS), "task")
-    with use_threads(threads):
-        show(bench.measure(chosen, repeat, device), json=json)
+    chosen, numbers = parse_names(tasks, tuple(bench.TASKS), "task"), parse_threads(threads)
+    show(over_threads(numbers, partial(bench.measure, chosen, repeat, device)), json=json)
 
 
 def generate(
     cells: Cells = DEFAULT_CELLS,
     sizes: Sizes = None,
-    threads: Threads = None,
+    threads: Curve = None,
     repeat: Repeat = 5,
     json: Json = False,
 ) -> None:
@@ -143,10 +150,11 @@ def generate(
     Tokens per second of one stream, in float32 and with int8 weights.
     """
     from elman.bench.generate import measure
-    from elman.bench.recurrent import use_threads
+    from elman.bench.recurrent import over_threads
 
-    with use_threads(threads):
-        show(measure(parse_cells(cells), parse_sizes(sizes, usual.STREAMS), repeat), json=json)
+    chosen, numbers = parse_cells(cells), parse_threads(threads)
+    found = partial(measure, chosen, parse_sizes(sizes, usual.STREAMS), repeat)
+    show(over_threads(numbers, found), json=json)
 
 
 def equal_time(

@@ -75,7 +75,6 @@ class Panels:
         _pack(
             num_rows=len(orders),
             num_parts=threads,
-            num_threads=threads,
             orders=np.array(orders, PACK_ORDER.dtype),
         )
 
@@ -93,7 +92,6 @@ def product(
     _product(
         num_rows=num_rows,
         num_parts=max(1, min(num_threads, num_rows)),
-        num_threads=num_threads,
         left=left_MK,
         right=right.addresses[0],
         out=out_MN,

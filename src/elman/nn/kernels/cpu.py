@@ -382,8 +382,7 @@ class _Batch:
 
     def _call(self, loop: PooledLoop, num_rows: int, **arguments: Any) -> None:
         num_parts = self.plan.num_parts
-        parts = {"num_rows": num_rows, "num_parts": num_parts, "num_threads": num_parts}
-        loop(**parts, lengths_B=self.lengths, **arguments)
+        loop(num_rows=num_rows, num_parts=num_parts, lengths_B=self.lengths, **arguments)
 
 
 def pack(wanted: list[tuple[PackedFor, int]], plan: KernelPlan) -> list[Tensor]:
@@ -401,7 +400,7 @@ def pack(wanted: list[tuple[PackedFor, int]], plan: KernelPlan) -> list[Tensor]:
             orders.append((*place, transposed, num_rows, outer, inner, in_panels))
     records = np.array(orders, loops.PACK_ORDER.dtype)
     threads = max(1, min(plan.num_parts, len(orders)))
-    loops.pack(num_rows=len(orders), num_parts=threads, num_threads=threads, orders=records)
+    loops.pack(num_rows=len(orders), num_parts=threads, orders=records)
     return targets
 
 

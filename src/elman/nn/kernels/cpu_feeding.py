@@ -89,7 +89,6 @@ class _Feeding(torch.autograd.Function):
         loops.forward(
             num_rows=batch_size,
             num_parts=threads,
-            num_threads=threads,
             is_half=int(is_half),
             A=A,
             readout=packed_readout,
@@ -148,7 +147,6 @@ class _Feeding(torch.autograd.Function):
         loops.backward(
             num_rows=batch_size,
             num_parts=threads,
-            num_threads=threads,
             is_half=int(is_half),
             A=A,
             readout=packed_readout,

@@ -8,7 +8,8 @@ one of three ways, as the plan says (`planning.py`):
     in parts      the same on several threads: each takes some units of every layer and some words
                   of the output layer, and they meet after each layer (one core reads memory at a
                   fraction of the rate of all of them)
-    packed        many rows, in chunks, times weights that MKL has packed for that number of rows
+    packed        many rows, in chunks, times weights that MKL has packed for that number of rows;
+                  each chunk on one thread if there are enough, else MKL divides each product
 
 Weights are float32, or int8 with a scale per row (`nn/quantise.py`). If the vocabulary is small,
 W x + b of the first layer is looked up per token instead of x. A step can also lack the embedding
@@ -46,6 +47,7 @@ from elman.nn.kernels.step_loops import (
     int8_step,
     int8_step_on_threads,
     packed_step,
+    packed_steps,
 )
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 from elman.nn.state import State
@@ -91,10 +93,10 @@ class ModelStep:
         self._num_entries = 0 if embedding_VE is None else len(embedding_VE)
         given = [cell.int8 for cell in cells] + ([output.int8] if output else [])
         self._is_int8 = bool(given) and all(int8 is not None for int8 in given)
-        self._is_projected = False
+        self._is_projected, limits = False, limits or current_limits()
+        self._num_threads = limits.num_threads
         if embedding_VE is not None and kind != SRU:  # an SRU also reads x itself
-            ratio = (limits or current_limits()).table_ratio
-            self._is_projected = self._num_entries <= ratio * embedding_VE.shape[1]
+            self._is_projected = self._num_entries <= limits.table_ratio * embedding_VE.shape[1]
         weights: list[Tensor] = [cell.input_weight for cell in cells[self._is_projected :]]
         weights += [cell.recurrent_weight for cell in cells]
         weights += [output.weight_VH] if output else []
@@ -122,8 +124,9 @@ class ModelStep:
             if min(tokens) < 0 or max(tokens) >= self._num_entries:
                 raise IndexError("a token is not in the vocabulary")
         chunks = [(0, num_rows, num_rows)]
+        num_threads = self._num_threads or torch.get_num_threads()
         if packed:
-            chunks = list(_chunks(num_rows))
+            chunks = list(_chunks(num_rows, num_threads))
         padded = chunks[-1][0] + chunks[-1][2]
         before = [[_floats(state.tensor(name)) for name in self._names] for state in states]
         after = [[torch.empty(padded, size) for _ in self._names] for size in self._sizes]
@@ -131,6 +134,7 @@ class ModelStep:
         if self._kind == SRU:
             outputs = [torch.empty(padded, size) for size in self._sizes]
         result = torch.empty(padded, self._vocab_size) if self._output else outputs[-1]
+        calls, kept = [], []
         for first, last, size in chunks:
             layers = (LayerStates * len(self._sizes))()
             for at, old, new, out in zip(layers, before, after, outputs, strict=True):
@@ -148,7 +152,17 @@ class ModelStep:
                 logits=result.data_ptr() + 4 * first * self._vocab_size,
                 sums=ctypes.addressof(sums),
             )
-            self._run(self._model(size if packed else 0), call, num_parts, packed)
+            calls.append((self._model(size if packed else 0), call))
+            kept.append((layers, sums))
+        if packed and 1 < num_threads <= len(calls):
+            models, at_calls = (
+                torch.tensor([ctypes.addressof(record) for record in records])
+                for records in zip(*calls, strict=True)
+            )
+            packed_steps(num_rows=len(calls), num_parts=num_threads, models=models, calls=at_calls)
+        else:
+            for model, call in calls:
+                self._run(model, call, num_parts, packed)
         if padded > num_rows:
             after = [[new[:num_rows] for new in news] for news in after]
             result = result[:num_rows]
@@ -241,9 +255,12 @@ class ModelStep:
             model.V = self._at(mkl.packed(self._output.weight_VH, num_rows))
 
 
-def _chunks(num_rows: int) -> Iterator[tuple[int, int, int]]:
-    """First row, row past the last and size of each chunk; only the last one can be padded."""
+def _chunks(num_rows: int, num_threads: int) -> Iterator[tuple[int, int, int]]:
+    """First row, row past the last and size of each chunk; only the last one can be padded. They
+    are small if that gives every thread one."""
     small, large = CHUNK_SIZES
+    if (num_threads - 1) * large >= num_rows > (num_threads - 1) * small:
+        large = small
     first = 0
     while first < num_rows:
         size = large if num_rows - first > large - small else small

@@ -101,7 +101,7 @@ def _float_product(
     target = mkl.room_for(weight, len(left), transposed=True)
     order = (weight.data_ptr(), inner, target.data_ptr(), 1, len(left), outer, inner)
     records = np.array([(*order, product == ONEDNN)], cpu_loops.PACK_ORDER.dtype)
-    cpu_loops.pack(num_rows=1, num_parts=1, num_threads=1, orders=records)
+    cpu_loops.pack(num_rows=1, num_parts=1, orders=records)
 
     def run(times: int) -> None:
         _repeat(num_rows=1, num_parts=1, left=left, right=target, out=out, times=times)

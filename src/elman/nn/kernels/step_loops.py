@@ -28,8 +28,8 @@ from elman.nn.kernels.loops import (
     sigmoid,
     tanh,
 )
-from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, sgemm_compute
-from elman.nn.kernels.team import barrier, pooled_loop, team_size, thread_number, view
+from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, set_threads, sgemm_compute
+from elman.nn.kernels.team import Int64s, barrier, pooled_loop, team_size, thread_number, view
 
 LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
 """The kinds of cells that have a compiled step."""
@@ -194,6 +194,15 @@ def int8_step(model: int, call: int) -> None:
 def packed_step(model: int, call: int) -> None:
     """Packed weights; MKL uses all threads by itself."""
     _whole(model, call, _packed_matrix, _nothing, 0, 1)
+
+
+@pooled_loop
+def packed_steps(models: Int64s, calls: Int64s, first: int, last: int) -> None:
+    """Several chunks of rows with packed weights, each on one thread."""
+    set_threads(1)
+    for i in range(first, last):
+        _whole(models[i], calls[i], _packed_matrix, _nothing, 0, 1)
+    set_threads(0)
 
 
 @pooled_loop

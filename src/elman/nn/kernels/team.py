@@ -2,7 +2,8 @@
 
 After each operation torch's threads spin while they wait for the next one, so threads of our own
 would compete with them for the cores. A pooled loop runs on the same threads: it is handed to
-OpenMP as a C function (`GOMP_parallel`, which every OpenMP for Linux has).
+OpenMP as a C function (`GOMP_parallel`, which every OpenMP for Linux has). The team always has all
+of torch's threads, also where there are fewer parts: those without a part have nothing to do.
 
     @pooled_loop
     def scale(rows: Floats2, factors: Floats1, first: int, last: int) -> None:
@@ -104,7 +105,12 @@ class PooledLoop:
     def __call__(
         self, *, num_rows: int, num_parts: int, num_threads: int | None = None, **arguments: Any
     ) -> None:
-        """Run the loop over `num_rows` rows in `num_parts` parts, on as many threads at most."""
+        """Run the loop over `num_rows` rows in `num_parts` parts, on all of torch's threads.
+
+        One part runs on the calling thread. `num_threads` asks for a team of another size, which
+        costs whoever needs the usual one next: GOMP ends threads that a smaller team leaves out,
+        and starts others later, for which oneDNN has to generate its code again.
+        """
         missing = [name for name in self.fields if name not in arguments]
         if missing:
             raise TypeError(f"the loop {self.name} needs {', '.join(missing)}")
@@ -120,7 +126,7 @@ class PooledLoop:
                     _set_array(record, self.name, own, field, tensor)
             else:
                 _set_array(record, self.name, name, field, value)
-        team = min(num_parts, num_threads or torch.get_num_threads())
+        team = 1 if num_parts == 1 else num_threads or torch.get_num_threads()
         entry = ctypes.c_void_p(self.for_c.address)
         mkl.library().GOMP_parallel(entry, ctypes.byref(record), team, 0)
 

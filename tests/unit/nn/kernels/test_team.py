@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -77,3 +78,19 @@ def test_wrong_arguments_raise_before_anything_runs(
     with pytest.raises(TypeError, match=message):
         count(num_rows=3, num_parts=1, **arguments)
     assert not arguments["rows"].any()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not list threads")
+def test_fewer_parts_than_threads_end_no_thread() -> None:
+    """GOMP ends the threads that a smaller team leaves out, and starts new ones for the next."""
+    rows, before = torch.zeros(8, 1), torch.get_num_threads()
+    torch.set_num_threads(5)
+    try:
+        found = []
+        for num_parts in (5, 3, 1, 5):
+            count(num_rows=8, num_parts=num_parts, rows=rows, added=1)
+            found.append({path.name for path in Path("/proc/self/task").iterdir()})
+        assert found[1:] == found[:1] * 3
+        assert (rows == 4).all()
+    finally:
+        torch.set_num_threads(before)
