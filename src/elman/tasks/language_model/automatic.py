@@ -229,7 +229,7 @@ class Plan:
 
 EMBEDDING = 64
 """Width of the embeddings of characters and bytes."""
-WEIGHTS_PER_TOKEN = {"symbols": 1.5, "words": 10.0}
+WEIGHTS_PER_TOKEN = {"symbols": 3.0, "words": 10.0}
 """Limit on weights for each token of the text: a wider model learns the text by heart."""
 
 

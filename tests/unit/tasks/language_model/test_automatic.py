@@ -169,6 +169,8 @@ def test_five_minutes_on_one_core_choose_what_was_measured() -> None:
     assert words.optimiser.kind == "sgd"
     characters = chosen(a_text(1_000_000), core, minutes=5)
     assert (characters.model.hidden_size, characters.model.dropout_output) == (512, 0.3)
+    small = chosen(a_text(420_000), core, minutes=5)
+    assert (small.model.hidden_size, small.model.dropout_output) == (512, 0.4)
 
 
 def test_the_speed_of_this_machine_is_a_number() -> None:
