@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,16 @@ import torch
 import elman
 from elman import testing
 from elman.base.config import parse_overrides
+from elman.decode.beam_on_device import graphs_of
+from elman.decode.conditional import decode
+from elman.decode.options import DecodeOptions
 from elman.models.decoding import for_streaming
 from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.graphed import STEPS_BEFORE_STEP_CAPTURE, GraphedStep, GraphedUpdate
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
 from small_tasks import TASKS, both, translator, updates
+from tiny_models import TINY
 
 pytestmark = pytest.mark.gpu
 
@@ -130,3 +136,27 @@ def test_replayed_steps_of_decoding(num_rows: int) -> None:
     assert isinstance(step, GraphedStep)
     assert step.problem is None
     assert step.num_replayed == 30 - STEPS_BEFORE_STEP_CAPTURE
+
+
+def test_replayed_beams() -> None:
+    """The same shapes again and again give what the CPU gives."""
+    model = testing.build(TINY["input feeding"]).eval()
+    device_model = copy.deepcopy(model).to(DEVICE)
+    options = DecodeOptions(beam_size=4, num_samples=2, coverage_penalty=0.2, logit_bias={1: -inf})
+    limits = [30, 5, 9, 24, 30]
+    for seed in range(6):
+        source_BS = testing.some_tokens(5, 6, seed=seed)
+        mask_BS = torch.arange(6) < torch.tensor([[6], [2], [4], [1], [6]])
+        found = []
+        for one, device in ((model, torch.device("cpu")), (device_model, DEVICE)):
+            with torch.no_grad():
+                state = one.condition(source_BS.to(device), mask_BS.to(device))
+            found.append(decode(one, state, options, boundary_id=2, limits=limits))
+        for here, there in zip(*found, strict=True):
+            assert [one.tokens for one in here] == [one.tokens for one in there]
+            for ours, theirs in zip(here, there, strict=True):
+                assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+    graphs = graphs_of(device_model, DEVICE)
+    assert graphs is not None
+    assert graphs.problem is None
+    assert graphs.num_replayed > 0

@@ -5,7 +5,8 @@ picks the survivors. A hypothesis ends if its end token is among the K best cont
 then joins the results, and the beam goes on with K others. (If every end were a result, decoders
 would stop after a word or two: short texts are likely.) Prompts are searched side by side; one
 whose search has ended leaves the batch. On the host, a step takes a few operations on arrays and
-one copy from the device: with many prompts, a loop over hypotheses would take most of the time.
+one copy from the device: with many prompts, a loop over hypotheses would take most of the time. On
+a GPU even that is too much waiting: `beam_on_device.py`.
 
 Hypotheses of different lengths are compared by
 
@@ -31,16 +32,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.base.errors import ElmanError, UsageError
+from elman.base.errors import ElmanError
+from elman.decode.beam_on_device import Ended, graphs_of, search
+from elman.decode.beam_step import Rules, divisor, normalise
 from elman.decode.options import DecodeOptions
-from elman.decode.prefix import device_of, prefill
-from elman.decode.processors import bias
+from elman.decode.prefix import prefill
 from elman.models.decoding import for_decoding
 from elman.models.interface import LanguageModel, reading
 from elman.nn.state import State
-
-LEAST_COVERAGE = 1e-9
-"""Least attention counted for a position: its logarithm must be finite."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,17 @@ class _Results:
         score = normalise(logprob, size, self.options.length_penalty) + covered
         self.found[prompt].append(_Result(score, logprob, length, row, end))
 
+    def take(self, end_tokens: Sequence[int]) -> Ended:
+        """What takes the results of a prompt from the search on a device."""
+
+        def take(prompt: int, found: NDArray[np.float64]) -> None:
+            for score, logprob, length, row, end in found.tolist():
+                if score > -np.inf:
+                    token = end_tokens[int(end)] if end >= 0 else None
+                    self.found[prompt].append(_Result(score, logprob, int(length), int(row), token))
+
+        return take
+
     def keep_best(self, prompt: int) -> None:
         """Drop results that cannot be returned."""
         kept = sorted(self.found[prompt], key=lambda result: -result.score)
@@ -163,44 +173,51 @@ def beam_search(
         return []
     model = for_decoding(model)
     logprobs, state = prefill(model, prompts, boundary_id=boundary_id, state=state)
-    limits = limits or [options.max_tokens] * len(prompts)
+    limits = [options.max_tokens] * len(prompts) if limits is None else list(limits)
     history = _History(len(prompts))
     results = _Results(limits, options, history)
-    limits_N, active = np.array(limits), np.arange(len(prompts))
-    # Log probabilities remain the model's own if tokens are only ruled out.
-    ruled_out = {token: value for token, value in options.logit_bias.items() if value == -torch.inf}
-    biases = {t: value for t, value in options.logit_bias.items() if t not in ruled_out}
-    end_tokens = sorted(end_ids)
-    ends = torch.tensor(end_tokens, dtype=torch.long, device=logprobs.device)
-    total_NW = logprobs.new_zeros(len(prompts), 1, dtype=torch.float64)
+    rules = Rules(options, end_ids, model.vocab_size, logprobs.device)
+    if watch is None and _is_far(logprobs.device):
+        graphs = graphs_of(model, logprobs.device)
+        found = results.take(rules.end_tokens)
+        with reading(model):
+            search(model, model.step, logprobs, state, rules, limits, history.add, found, graphs)
+    else:
+        _search(model, logprobs, state, rules, limits, results, watch)
+    if not all(results.found):
+        raise ElmanError(
+            "no token can follow: every continuation has probability 0",
+            "check logit_bias, and the model with `elman evaluate`",
+        )
+    return [results.best(prompt, options.num_samples) for prompt in range(len(prompts))]
 
+
+def _is_far(device: torch.device) -> bool:
+    """Whether the host should not wait for every step."""
+    return device.type == "cuda"
+
+
+def _search(
+    model: LanguageModel,
+    logprobs: Tensor,
+    state: State,
+    rules: Rules,
+    limits: Sequence[int],
+    results: _Results,
+    watch: Watch | None,
+) -> None:
+    """Look at the results of every step on the host."""
+    options, history, end_tokens = rules.options, results.history, rules.end_tokens
+    limits_N, active = np.array(limits), np.arange(len(limits))
+    total_NW = logprobs.new_zeros(len(limits), 1, dtype=torch.float64)
     for length in range(1, max(limits) + 1):
         with reading(model):
-            if biases:
-                logprobs = bias(logprobs.float(), biases).log_softmax(dim=-1)
-            if ruled_out:
-                logprobs = bias(logprobs.float(), ruled_out)
             num_rows = total_NW.shape[1]
-            logprobs_NWV = logprobs.masked_fill(logprobs.isnan(), -torch.inf).view(
-                -1, num_rows, model.vocab_size
-            )
-            coverage_NW = _coverage(state, options.coverage_penalty, num_rows)
-            width = min(options.beam_size, logprobs_NWV[0].numel())
-            # The best of all rows are among the best of each, ends included.
-            several = min(width + len(end_tokens), model.vocab_size)
-            best_NWK, words_NWK = logprobs_NWV.topk(several)
-            total_NWK = total_NW[:, :, None] + best_NWK.double()
-            worst_N1 = total_NWK.flatten(1).topk(width).values[:, -1:]
-            ended_NWE = total_NW[:, :, None] + logprobs_NWV[:, :, ends].double()
-            ended_NWE = ended_NWE.masked_fill(ended_NWE < worst_N1[:, :, None], -torch.inf)
-            is_end_NWK = torch.isin(words_NWK, ends)
-            total_NW, chosen_NW = (
-                total_NWK.masked_fill(is_end_NWK, -torch.inf).flatten(1).topk(width)
-            )
-            parents_NW = chosen_NW // several
-            tokens_NW = words_NWK.flatten(1).gather(1, chosen_NW)
+            coverage_NW = rules.covered(state, num_rows)
+            best = rules.extend(logprobs, total_NW)
             totals, parents, tokens, ended, covered = _on_host(
-                total_NW, parents_NW, tokens_NW, ended_NWE.flatten(1), coverage_NW
+                *(best.total_NW, best.parents_NW, best.tokens_NW),
+                *(best.ended_NWE.flatten(1), coverage_NW),
             )
             for n, place in np.argwhere(ended > -np.inf).tolist():
                 row, which = divmod(place, len(end_tokens))
@@ -213,6 +230,7 @@ def beam_search(
             # Rows without a possible token stay, at -inf, until the search ends.
             history.add(active, tokens.astype(np.int64), parents.astype(np.int64))
             if watch is not None and active[0] == 0:
+                width = totals.shape[1]
                 alive = [history.tokens(0, length, row) for row in range(width)]
                 shown = list(zip(alive, totals[0].tolist(), strict=True))
                 watch(shown, results.best(0, options.beam_size))
@@ -222,47 +240,14 @@ def beam_search(
                 results.add(int(active[n]), float(totals[n, row]), added, length, row, None)
             going = ~is_last & ~results.are_decided(active, totals[:, 0])
             if not going.any():
-                break
-            rows_NW = torch.arange(len(active), device=ends.device)[:, None] * num_rows + parents_NW
+                return
+            rows_N1 = torch.arange(len(active), device=total_NW.device)[:, None] * num_rows
+            rows_NW, tokens_NW, total_NW = rows_N1 + best.parents_NW, best.tokens_NW, best.total_NW
             if not going.all():
-                left_N = torch.from_numpy(np.flatnonzero(going)).to(ends.device)
+                left_N = torch.from_numpy(np.flatnonzero(going)).to(total_NW.device)
                 rows_NW, tokens_NW, total_NW = rows_NW[left_N], tokens_NW[left_N], total_NW[left_N]
                 active = active[going]
             logprobs, state = model.step(tokens_NW.flatten(), state.select(rows_NW.flatten()))
-    if not all(results.found):
-        raise ElmanError(
-            "no token can follow: every continuation has probability 0",
-            "check logit_bias, and the model with `elman evaluate`",
-        )
-    return [results.best(prompt, options.num_samples) for prompt in range(len(prompts))]
-
-
-def normalise(logprob: float, length: int, length_penalty: float) -> float:
-    """Log probability divided by ((5 + length) / 6) ^ length_penalty."""
-    return logprob / divisor(length, length_penalty)
-
-
-def divisor(length: int, length_penalty: float) -> float:
-    return float(((5 + length) / 6) ** length_penalty)
-
-
-def coverage(attended_BS: Tensor, mask_BS: Tensor) -> Tensor:
-    """(B,) the sum over real positions of log min(1, attention so far)."""
-    logs_BS = attended_BS.double().clamp(LEAST_COVERAGE, 1.0).log()
-    return logs_BS.where(mask_BS, 0.0).sum(dim=1)
-
-
-def _coverage(state: State, penalty: float, num_rows: int) -> Tensor:
-    """(N, W) what coverage adds to the score of each row."""
-    if not penalty:
-        size = state.batch_size // num_rows, num_rows
-        return torch.zeros(size, dtype=torch.float64, device=device_of(state))
-    if "attended" not in state:
-        raise UsageError(
-            "a coverage penalty needs a model with attention", "set coverage_penalty to 0"
-        )
-    added_B = penalty * coverage(state.tensor("attended"), state.tensor("mask"))
-    return added_B.view(-1, num_rows)
 
 
 def _on_host(*tensors: Tensor) -> list[NDArray[np.float64]]:

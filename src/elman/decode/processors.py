@@ -16,7 +16,7 @@ B batch, V vocabulary, K most likely tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -58,14 +58,19 @@ def process(
     return scores_BV
 
 
-def bias(logprobs_BV: Float[Tensor, "B V"], logit_bias: dict[int, float]) -> Float[Tensor, "B V"]:
+def bias_tensors(
+    logit_bias: Mapping[int, float], vocab_size: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Tokens and the numbers to add, for `bias`; raise UsageError for tokens that there are not."""
+    tokens = torch.tensor(list(logit_bias))
+    _check_bias(tokens, vocab_size)
+    return tokens.to(device), torch.tensor(list(logit_bias.values()), device=device)
+
+
+def bias(logprobs_BV: Float[Tensor, "B V"], tokens: Tensor, values: Tensor) -> Float[Tensor, "B V"]:
     """Add a number to the log probabilities of single tokens, in every row."""
-    tokens = torch.tensor(list(logit_bias), device=logprobs_BV.device)
-    values = torch.tensor(
-        list(logit_bias.values()), device=logprobs_BV.device, dtype=logprobs_BV.dtype
-    )
-    _check_bias(tokens, logprobs_BV.shape[-1])
-    return logprobs_BV.index_add(1, tokens, values.expand(len(logprobs_BV), -1))
+    values = values.to(logprobs_BV.dtype).expand(len(logprobs_BV), -1)
+    return logprobs_BV.index_add(1, tokens, values)
 
 
 def penalties(

@@ -140,7 +140,7 @@ class _Captured:
     replay: Callable[[], None] = lambda: None
 
 
-class _Graphed:
+class Graphed:
     """What is replayed, by shape, and why nothing is."""
 
     def __init__(self, what: str, device: torch.device, capture: Capture | None) -> None:
@@ -189,7 +189,7 @@ def _cause(error: BaseException) -> str:
     return (str(error).splitlines() or ["unknown"])[0]
 
 
-class GraphedUpdate(_Graphed):
+class GraphedUpdate(Graphed):
     """Call or replay `update` on `device`; `initial` makes the state that None stands for, and is
     None if no state is carried."""
 
@@ -245,7 +245,7 @@ class GraphedUpdate(_Graphed):
             captured.figures, after = self.update(captured.batch, captured.before)
             if captured.before is not None:
                 assert after is not None
-                _copy(after, captured.before)
+                copy_state(after, captured.before)
 
         captured.replay = self.capture.record(work)
         return captured
@@ -255,7 +255,7 @@ class GraphedUpdate(_Graphed):
     ) -> tuple[Figures, State | None]:
         captured.batch.copy_(batch)
         if state is not None and captured.before is not None and state is not captured.before:
-            _copy(state, captured.before)
+            copy_state(state, captured.before)
         captured.replay()
         # The next replay overwrites the figures; it reads the state before overwriting it.
         return tuple(figure.clone() for figure in captured.figures), captured.before
@@ -280,7 +280,7 @@ class _CapturedStep:
     replay: Callable[[], None] = lambda: None
 
 
-class GraphedStep(_Graphed):
+class GraphedStep(Graphed):
     """Call or replay `step`, in graphs for 1, 2, 4, 8 ... rows.
 
     A step of fewer rows than its graph has computes the others in vain: they have the states and
@@ -318,7 +318,7 @@ class GraphedStep(_Graphed):
 
         def work() -> None:
             captured.logprobs_BV, after = self.step(captured.tokens_B, captured.state)
-            _copy(after, captured.state)
+            copy_state(after, captured.state)
 
         # Steps so far had fewer rows: libraries choose, and compile, by shape.
         self.capture.run(lambda: self.step(captured.tokens_B, captured.state))
@@ -331,14 +331,15 @@ class GraphedStep(_Graphed):
         num_rows = len(tokens_B)
         captured.tokens_B[:num_rows].copy_(tokens_B)
         if state is not captured.held:
-            _copy(state, captured.state)
+            copy_state(state, captured.state)
         captured.replay()
         captured.held = captured.state.map(lambda tensor: tensor[:num_rows].clone())
         return captured.logprobs_BV[:num_rows].clone(), captured.held
 
 
-def _copy(source: State, target: State) -> None:
-    """Overwrite the first rows of `target`."""
+def copy_state(source: State, target: State) -> None:
+    """Overwrite the first rows of `target`; what the two share stays."""
     theirs = target.flatten()
     for name, tensor in source.flatten().items():
-        theirs[name][: len(tensor)].copy_(tensor)
+        if tensor is not theirs[name]:
+            theirs[name][: len(tensor)].copy_(tensor)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.beam import Hypothesis, beam_search, coverage, normalise
+from elman.decode.beam import Hypothesis, beam_search
+from elman.decode.beam_step import coverage, normalise
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.decoder import DecoderConfig

@@ -19,6 +19,11 @@ def kept(scores_BV: torch.Tensor) -> list[list[int]]:
     return [row.isfinite().nonzero()[:, 0].tolist() for row in scores_BV]
 
 
+def biased(logprobs_BV: torch.Tensor, logit_bias: dict[int, float]) -> torch.Tensor:
+    tensors = processors.bias_tensors(logit_bias, logprobs_BV.shape[-1], logprobs_BV.device)
+    return processors.bias(logprobs_BV, *tensors)
+
+
 def test_temperature_raises_probabilities_to_the_power_one_over_temperature() -> None:
     sharp_BV = processors.temperature(PROBABILITIES.log(), 0.5).softmax(dim=-1)
     squares_BV = PROBABILITIES**2
@@ -65,10 +70,10 @@ def test_penalties_follow_openais_formula() -> None:
 
 
 def test_bias_is_added_to_single_tokens() -> None:
-    biased_BV = processors.bias(torch.zeros(2, 4), {1: 2.0, 3: -math.inf})
+    biased_BV = biased(torch.zeros(2, 4), {1: 2.0, 3: -math.inf})
     assert biased_BV.tolist() == [[0.0, 2.0, 0.0, -math.inf]] * 2
     with pytest.raises(UsageError, match="token 4"):
-        processors.bias(torch.zeros(1, 4), {4: 1.0})
+        biased(torch.zeros(1, 4), {4: 1.0})
 
 
 def test_the_order_is_bias_penalties_temperature_then_truncation() -> None:
@@ -76,7 +81,7 @@ def test_the_order_is_bias_penalties_temperature_then_truncation() -> None:
         logit_bias={3: 5.0}, frequency_penalty=2.0, temperature=2.0, top_k=3, top_p=0.7, min_p=0.1
     )
     counts_BV = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
-    expected_BV = processors.bias(PROBABILITIES.log(), {3: 5.0})
+    expected_BV = biased(PROBABILITIES.log(), {3: 5.0})
     expected_BV = processors.penalties(expected_BV, counts_BV, frequency=2.0, presence=0.0)
     expected_BV = processors.temperature(expected_BV, 2.0)
     for function, value in (

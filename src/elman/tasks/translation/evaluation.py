@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from elman.batches.batch import bucket_size, padded
 from elman.batches.buckets import batches_by_length, pad
 from elman.batches.wording import Spelled, Wording
 from elman.decode.conditional import decode
@@ -106,6 +107,9 @@ def translate(
     for batch in batches_by_length([len(sources[index]) for index in filled], rows):
         indices = [filled[i] for i in batch]
         source_BS, mask_BS = pad([sources[index] for index in indices])
+        if model.boundary.is_cuda:  # few shapes, for the graphs of beam search
+            size = len(batch), bucket_size(source_BS.shape[1], 2)
+            source_BS, mask_BS = padded(source_BS, *size), padded(mask_BS, *size)
         limits = [max_tokens or longest_translation(len(sources[index])) for index in indices]
         with reading(model):
             device = model.boundary.device
