@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from queue import Queue
 
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 
 from elman.base.memory import resident_bytes
 from elman.base.threads import default_threads, in_order, in_threads
+from elman.ngrams import vocabulary
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
+from elman.ngrams.vocabulary import Spellings
 from elman.text.sources import Block, corpus_blocks
-from elman.tokens import pretokenized, words
+from elman.tokens import words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
 from elman.tokens.tokenizer import Tokenizer
@@ -45,18 +48,26 @@ class Stretches:
 
     numbers: NDArray[np.int32]
     """(stretches and line ends,) in text order."""
-    spellings: list[str]
+    letters: Spellings
     """The stretches by number."""
     num_bytes: int
     """Size of the text."""
     scratch: Scratch | None = None
     """Holds long arrays on disk instead of memory."""
+    known: tuple[Tokenizer, NDArray[np.int32]] | None = None
+    """The tokenizer that was made of the stretches, and the id of each."""
+
+    @cached_property
+    def spellings(self) -> list[str]:
+        # One by one they would take ten times as long.
+        rest = self.letters.lines(np.arange(1, len(self.letters)))
+        return ["\n", *rest.tobytes().decode().split("\n")[:-1]]
 
     def counts(self) -> Numbers:
         """Count the occurrences of each number."""
 
         def tally(start: int) -> Numbers:
-            counts = np.zeros(len(self.spellings), np.int64)
+            counts = np.zeros(len(self.letters), np.int64)
             _tally(self.numbers[start : start + size], counts)
             self._relieve()
             return counts
@@ -64,7 +75,7 @@ class Stretches:
         size = max(_STRETCH, -(-len(self.numbers) // default_threads()))
         size = size if self.scratch is None else _STRETCH
         starts = range(0, len(self.numbers), size)
-        counts = np.zeros(len(self.spellings), np.int64)
+        counts = np.zeros(len(self.letters), np.int64)
         for some in in_order(tally, starts):
             counts += some
         return counts
@@ -85,7 +96,10 @@ class Stretches:
 
         ids: NDArray[np.int32]
         if tokenizer.kind == "pretokenized":  # each stretch is one token
-            table = tokenizer.word_ids([BOUNDARY, *self.spellings[1:]])
+            if self.known is not None and self.known[0] is tokenizer:
+                table = self.known[1]
+            else:
+                table = tokenizer.word_ids([BOUNDARY, *self.spellings[1:]])
             ids = room(len(self.numbers))
 
             def look_up(start: int) -> None:
@@ -207,7 +221,7 @@ def _encode_each(
     return np.concatenate(tables), starts, lengths
 
 
-def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
+def _join(tables: list[_Table]) -> tuple[Spellings, dict[int, NDArray[np.int32]]]:
     """Return the stretches of all tables, and for each table (by id) its numbers among them."""
     whole, index = _Table(), dict[int, NDArray[np.int32]]()
     for table in tables:
@@ -224,17 +238,17 @@ def word_tokenizer(
     lowercase: bool = False,
 ) -> Tokenizer:
     """Build a tokenizer of the words of a text, by default all of them, most frequent first."""
+    limit = max(0, vocab_size - 2) if vocab_size else None
+    if kind == "pretokenized":
+        found = vocabulary.most_frequent(stretches.letters, stretches.counts(), min_count, limit)
+        tokenizer = vocabulary.tokenizer_of(found, lowercase=lowercase)
+        stretches.known = tokenizer, found.ids
+        return tokenizer
     occurring = zip(stretches.spellings[1:], stretches.counts().tolist()[1:], strict=True)
-    counts: dict[str, int]
-    if kind == "word":
-        build, counts = words.build, split_counts(occurring, words.splitter())
-    else:
-        build, counts = pretokenized.build, dict(occurring)
+    counts = split_counts(occurring, words.splitter())
     for special in (BOUNDARY, UNKNOWN):
         counts.pop(special, None)
-    frequent = most_frequent(counts, min_count)
-    limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
-    return Tokenizer(build(frequent[:limit], lowercase=lowercase))
+    return Tokenizer(words.build(most_frequent(counts, min_count)[:limit], lowercase=lowercase))
 
 
 class _Table:
@@ -280,11 +294,8 @@ class _Table:
         )  # fmt: skip
         return index
 
-    def spellings(self) -> list[str]:
-        # One by one they would take ten times as long.
-        joined = np.empty(self.starts[self.size] + self.size, np.uint8)
-        _join_letters(self.letters, self.starts, self.size, joined)
-        return ["\n", *joined[3:].tobytes().decode().split("\n")] if self.size > 1 else ["\n"]
+    def spellings(self) -> Spellings:
+        return Spellings(self.letters, self.starts[: self.size + 1])
 
     def _grow(self, stretch_size: int) -> None:
         if len(self.letters) < self.starts[self.size] + stretch_size:
@@ -438,18 +449,6 @@ def _absorb(
             size += 1
         index[number] = slots[slot, 1]
     return size
-
-
-@compiled
-def _join_letters(letters: Bytes, starts: Numbers, size: int, joined: Bytes) -> None:
-    """Copy the stretches with a line end before each."""
-    at = 0
-    for number in range(size):
-        joined[at] = 10
-        at += 1
-        for i in range(starts[number], starts[number + 1]):
-            joined[at] = letters[i]
-            at += 1
 
 
 @compiled
