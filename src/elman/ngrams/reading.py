@@ -8,7 +8,7 @@ the end. The ids are those that the tokenizer gives to the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from elman.ngrams import vocabulary
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.vocabulary import Spellings
-from elman.text.sources import Block, corpus_blocks
+from elman.text.sources import Block, corpus_readers
 from elman.tokens import words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
@@ -144,7 +144,8 @@ def read_stretches(
     for table in tables:
         free.put(table)
 
-    def number(block: Block) -> tuple[_Table, NDArray[np.int32], int]:
+    def number(read: Callable[[], Block]) -> tuple[_Table, NDArray[np.int32], int]:
+        block = read()
         data = np.frombuffer(block.data, np.uint8)
         if lowercase or not _is_text(data):
             text = block.text  # raises an error if not UTF-8
@@ -161,8 +162,7 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    size = _BLOCK if scratch is None else _SMALL_BLOCK
-    blocks = corpus_blocks(files, size, end_lines=True)
+    blocks = corpus_readers(files, _BLOCK if scratch is None else _SMALL_BLOCK)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))
