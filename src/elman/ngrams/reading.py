@@ -8,9 +8,10 @@ the end. The ids are those that the tokenizer gives to the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from queue import Queue
 
@@ -37,6 +38,8 @@ LINE_END = 0
 _ENCODED_AT_ONCE = 1 << 16
 _STRETCH = 1 << 20
 """Numbers in one thread's piece of work."""
+_FEW = 1 << 12
+"""Stretches that one thread joins as fast as many."""
 _BLOCK, _SMALL_BLOCK = 1 << 20, 1 << 19
 """Bytes of text read at a time, so few that a short text has work for many threads; where memory is
 limited."""
@@ -181,7 +184,7 @@ def read_stretches(
         numbers = np.empty(sum(map(len, parts)), np.int32)
     if num_threads == 1:
         return Stretches(numbers, tables[0].spellings(), num_bytes, scratch)
-    spellings, index = _join(tables)
+    spellings, index = _join(tables, num_threads)
     ends = np.cumsum([0, *(size for _, size in owners)]).tolist()
 
     def renumber(block: int) -> None:
@@ -221,12 +224,54 @@ def _encode_each(
     return np.concatenate(tables), starts, lengths
 
 
-def _join(tables: list[_Table]) -> tuple[Spellings, dict[int, NDArray[np.int32]]]:
-    """Return the stretches of all tables, and for each table (by id) its numbers among them."""
-    whole, index = _Table(), dict[int, NDArray[np.int32]]()
-    for table in tables:
-        index[id(table)] = whole.absorb(table)
-    return whole.spellings(), index
+def _join(
+    tables: Sequence[_Table], num_threads: int
+) -> tuple[Spellings, dict[int, NDArray[np.int32]]]:
+    """Return the stretches of all tables, and for each table (by id) its numbers among them.
+
+    Stretches are divided by their hashes, so that each thread joins those of a part.
+    """
+    parts = num_threads if sum(table.size for table in tables) > _FEW else 1
+    keys = in_threads(_Table.keys, tables, num_threads)
+    found = in_threads(partial(_share_sizes, parts=parts), keys, num_threads)
+    index = [np.zeros(table.size, np.int32) for table in tables]
+
+    def merge(part: int) -> tuple[NDArray[np.int32], list[int], int]:
+        most = sum(int(sizes[part]) for sizes in found)
+        slots = np.full((1 << (2 * most).bit_length(), 2), -1, np.int64)
+        new = np.empty(most, np.int32)
+        ends, num_letters = [0], 0
+        for table, its_keys, numbers in zip(tables, keys, index, strict=True):
+            size, letters = _merge(
+                its_keys, part, parts, table.starts, slots, ends[-1], new, numbers
+            )
+            ends.append(int(size))
+            num_letters += int(letters)
+        return new, ends, num_letters
+
+    merged = in_threads(merge, range(parts), num_threads)
+    first = np.cumsum([1, *(ends[-1] for _, ends, _ in merged)])
+    at = np.cumsum([1, *(num_letters for _, _, num_letters in merged)])
+    letters, starts = np.empty(at[-1], np.uint8), np.empty(first[-1] + 1, np.int64)
+    letters[0], starts[0], starts[-1] = 10, 0, at[-1]
+
+    def gather(part: int) -> None:
+        new, ends, _ = merged[part]
+        where = at[part]
+        for table, (begin, end) in zip(tables, pairwise(ends), strict=True):
+            own = starts[first[part] + begin : first[part] + end]
+            where = _gather(table.letters, table.starts, new[begin:end], letters, own, where)
+
+    in_threads(gather, range(parts), num_threads)
+    in_threads(lambda i: _shift(keys[i], first[:-1], index[i]), range(len(tables)), num_threads)
+    by_id = {id(table): numbers for table, numbers in zip(tables, index, strict=True)}
+    return Spellings(letters, starts), by_id
+
+
+def _share_sizes(keys: Numbers, parts: int) -> Numbers:
+    sizes = np.zeros(parts, np.int64)
+    _count_shares(keys, sizes)
+    return sizes
 
 
 def word_tokenizer(
@@ -280,19 +325,11 @@ class _Table:
                 self._grow(len(text))
         return found[:num_found].copy()
 
-    def absorb(self, other: _Table) -> NDArray[np.int32]:
-        """Add the stretches of another table; return its numbers in this one."""
-        while len(self.slots) < 2 * (self.size + other.size):
-            self._double()
-        room = self.starts[self.size] + other.starts[other.size] - len(self.letters)
-        if room > 0:
-            self.letters = np.concatenate([self.letters, np.empty(room, np.uint8)])
-        keys, index = np.empty(other.size, np.int64), np.zeros(other.size, np.int32)
-        self.size = _absorb(
-            self.slots, self.starts, self.letters, self.size,
-            other.slots, other.starts, other.letters, keys, index,
-        )  # fmt: skip
-        return index
+    def keys(self) -> Numbers:
+        """Return the hash of each number."""
+        keys = np.zeros(self.size, np.int64)
+        _read_keys(self.slots, keys)
+        return keys
 
     def spellings(self) -> Spellings:
         return Spellings(self.letters, self.starts[: self.size + 1])
@@ -426,29 +463,66 @@ def _refill(old: Numbers, new: Numbers) -> None:
 
 
 @compiled
-def _absorb(
-    slots: Numbers, starts: Numbers, letters: Bytes, size: Scalar, other_slots: Numbers,
-    other_starts: Numbers, other_letters: Bytes, keys: Numbers, index: NDArray[np.int32],
-) -> Scalar:  # fmt: skip
-    """Add the stretches of another table to one that has room for them all."""
-    for i in range(len(other_slots)):
-        if other_slots[i, 1] >= 0:
-            keys[other_slots[i, 1]] = other_slots[i, 0]
-    mask = len(slots) - 1
-    for number in range(1, len(index)):  # 0 is the line end
+def _read_keys(slots: Numbers, keys: Numbers) -> None:
+    for i in range(len(slots)):
+        if slots[i, 1] >= 0:
+            keys[slots[i, 1]] = slots[i, 0]
+
+
+@compiled
+def _part_of(key: Scalar, parts: Scalar) -> Scalar:
+    """Return a part by bits of the hash other than those that choose a slot."""
+    return np.int64((np.uint64(key) >> np.uint64(40)) % np.uint64(parts))
+
+
+@compiled
+def _count_shares(keys: Numbers, sizes: Numbers) -> None:
+    for number in range(1, len(keys)):  # 0 is the line end
+        sizes[_part_of(keys[number], len(sizes))] += 1
+
+
+@compiled
+def _merge(
+    keys: Numbers, part: int, parts: int, starts: Numbers, slots: Numbers, size: Scalar,
+    new: NDArray[np.int32], index: NDArray[np.int32],
+) -> tuple[Scalar, Scalar]:  # fmt: skip
+    """Number the stretches of a table in a part; list those that are new, and count their bytes."""
+    mask, num_letters = len(slots) - 1, np.int64(0)
+    for number in range(1, len(keys)):
         key = keys[number]
+        if _part_of(key, parts) != part:
+            continue
         slot = key & mask
         while slots[slot, 1] >= 0 and slots[slot, 0] != key:
             slot = (slot + 1) & mask
         if slots[slot, 1] < 0:
-            first, end = other_starts[number], other_starts[number + 1]
-            for i in range(end - first):
-                letters[starts[size] + i] = other_letters[first + i]
-            starts[size + 1] = starts[size] + end - first
             slots[slot, 0], slots[slot, 1] = key, size
+            new[size] = number
+            num_letters += starts[number + 1] - starts[number]
             size += 1
         index[number] = slots[slot, 1]
-    return size
+    return size, num_letters
+
+
+@compiled
+def _gather(
+    letters: Bytes, starts: Numbers, numbers: NDArray[np.int32], whole: Bytes, new_starts: Numbers,
+    at: Scalar,
+) -> Scalar:  # fmt: skip
+    """Copy stretches to their place among all; return where they end."""
+    for i in range(len(numbers)):
+        new_starts[i] = at
+        for place in range(starts[numbers[i]], starts[numbers[i] + 1]):
+            whole[at] = letters[place]
+            at += 1
+    return at
+
+
+@compiled
+def _shift(keys: Numbers, first: Numbers, index: NDArray[np.int32]) -> None:
+    """Turn numbers within a part into numbers among all."""
+    for number in range(1, len(index)):
+        index[number] += first[_part_of(keys[number], len(first))]
 
 
 @compiled

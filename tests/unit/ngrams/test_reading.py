@@ -68,6 +68,7 @@ def test_many_blocks_are_one_text(
 ) -> None:
     monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
     monkeypatch.setattr("elman.ngrams.reading._SMALL_BLOCK", 50)
+    monkeypatch.setattr("elman.ngrams.reading._FEW", 5)
     lines = [f"line {i} {'abc' * (i % 5)} end" for i in range(300)]
     file.write_text("\n".join(lines))
     plain = read_stretches([file], num_threads=num_threads)
