@@ -61,7 +61,8 @@ class Spellings:
         wanted = np.frombuffer(word.encode(), np.uint8)
         found = np.flatnonzero(np.diff(self.starts) == len(wanted))
         letters = self.letters[self.starts[found][:, None] + np.arange(len(wanted))]
-        return found[(letters == wanted).all(axis=1)]
+        numbers: NDArray[np.int64] = found[(letters == wanted).all(axis=1)]
+        return numbers
 
     def lines(self, numbers: Numbers) -> Bytes:
         """Join words, each with a line end."""
@@ -137,6 +138,17 @@ def tokenizer_of(words: Words, *, lowercase: bool = False) -> Tokenizer:
     return Tokenizer(TableBackend(table, header.content))
 
 
+def spellings_of(backend: Any) -> Spellings | None:
+    """Return the words of a table by id; None if there is no table."""
+    if not isinstance(backend, TableBackend):
+        return None
+    lines = np.frombuffer(backend.table.words, np.uint8)
+    is_end = lines == 10
+    ends = np.flatnonzero(is_end)
+    starts = np.concatenate([[0], ends - np.arange(len(ends))])
+    return Spellings(lines[~is_end], starts)
+
+
 class _Header(Mapping[str, Any]):
     """What `WordTable` asks for, computed then."""
 
@@ -163,7 +175,8 @@ class _Header(Mapping[str, Any]):
     @cached_property
     def _old_hash(self) -> str:
         entries = self._json(self._words.order, b'["', b'", ', b"], ", ascii=True)
-        return old_hash_of(pretokenized.Pretokenized.name, self._spec, b"[%b]" % entries[:-2])
+        joined = b"".join([b"[", entries[:-2], b"]"])
+        return old_hash_of(pretokenized.Pretokenized.name, self._spec, joined)
 
     @cached_property
     def _hash(self) -> str:
@@ -189,7 +202,7 @@ class _Header(Mapping[str, Any]):
         entries = self._json(ids, b'"', b'": ' if pretty else b'":', between.encode(), ascii=False)[
             : -len(between)
         ]
-        return b"%b%b%b\n" % (around[:first].encode(), entries, around[last + 1 :].encode())
+        return b"".join([around[:first].encode(), entries, around[last + 1 :].encode(), b"\n"])
 
     def _json(self, ids: NDArray[np.int32], *marks: bytes, ascii: bool) -> memoryview:
         """Write words with their ids; the marks are before, between and after them."""
@@ -348,7 +361,7 @@ def _tally(
     digit, and have an upper-case letter; and how many are left.
     """
     num_cased, num_longer, num_attached, num_upper, num_left = 0, 0, 0, 0, 0
-    start = np.int64(0)
+    start: Scalar = 0
     for id in range(len(ends)):
         end = ends[id]
         is_plain, is_cased, is_upper = True, False, False
