@@ -360,8 +360,9 @@ def _tally(
     Return how many have letters, and of them are longer than one, end with a mark after a letter or
     digit, and have an upper-case letter; and how many are left.
     """
-    num_cased, num_longer, num_attached, num_upper, num_left = 0, 0, 0, 0, 0
+    num_cased, num_longer, num_upper, num_left = 0, 0, 0, 0
     start: Scalar = 0
+    num_attached: Scalar = 0
     for id in range(len(ends)):
         end = ends[id]
         is_plain, is_cased, is_upper = True, False, False
