@@ -166,7 +166,7 @@ class _Groups:
     def _pieces(self) -> list[tuple[int, int]]:
         """Cut the groups into pieces of about as many elements, or with one larger group."""
         most = int(self.starts[-1]) + 1 if len(self.starts) else 0
-        cuts = np.arange(0, most, self._share(most), np.int32)
+        cuts = np.arange(0, most, self._share(most), dtype=np.int32)
         firsts = np.unique(np.searchsorted(self.starts, cuts)).tolist()
         return list(pairwise([*firsts, len(self.starts)]))
 

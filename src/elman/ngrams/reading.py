@@ -29,6 +29,7 @@ from elman.tokens import words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.word_table import TableBackend
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -101,6 +102,8 @@ class Stretches:
         if tokenizer.kind == "pretokenized":  # each stretch is one token
             if self.known is not None and self.known[0] is tokenizer:
                 table = self.known[1]
+            elif (found := _found(tokenizer, self.letters)) is not None:
+                table = found
             else:
                 table = tokenizer.word_ids([BOUNDARY, *self.spellings[1:]])
             ids = room(len(self.numbers))
@@ -195,6 +198,33 @@ def read_stretches(
 
     in_threads(renumber, range(len(owners)), num_threads)
     return Stretches(numbers, spellings, num_bytes, scratch)
+
+
+def _found(tokenizer: Tokenizer, stretches: Spellings) -> NDArray[np.int32] | None:
+    """Look up the ids of stretches in a tokenizer's table of words; None if that has none."""
+    if not isinstance(tokenizer.backend, TableBackend) or tokenizer.lowercase:
+        return None
+    table = tokenizer.backend.table
+    if table.index is None:
+        index = _Table()
+        lines = np.frombuffer(table.words, np.uint8)
+        numbers = index.numbers(np.concatenate([lines, np.full(3, 32, np.uint8)]))
+        # One stretch on each line, unless words of another program have spaces.
+        expected = np.zeros(2 * len(table), np.int32)
+        expected[::2] = np.arange(1, len(table) + 1)
+        table.index = index if np.array_equal(numbers, expected) else False
+    if not isinstance(table.index, _Table):
+        return None
+    slots = table.index.slots
+    ids = np.empty(len(stretches), np.int32)
+
+    def find(first: int) -> None:
+        end = min(first + _FEW, len(stretches))
+        _find(slots, stretches.letters, stretches.starts, first, end, tokenizer.unknown_id, ids)
+
+    in_threads(find, range(0, len(stretches), _FEW))
+    ids[LINE_END] = tokenizer.boundary_id
+    return ids
 
 
 def _encode_each(
@@ -460,6 +490,24 @@ def _refill(old: Numbers, new: Numbers) -> None:
             while new[slot, 1] >= 0:
                 slot = (slot + 1) & mask
             new[slot, 0], new[slot, 1] = old[i, 0], old[i, 1]
+
+
+@compiled
+def _find(
+    slots: Numbers, letters: Bytes, starts: Numbers, first: int, end: int, unknown: int,
+    ids: NDArray[np.int32],
+) -> None:  # fmt: skip
+    """Look stretches up in a table whose numbers are one more than ids."""
+    mask = len(slots) - 1
+    for number in range(first, end):
+        value = np.uint64(14695981039346656037)  # as in `_scan`
+        for i in range(starts[number], starts[number + 1]):
+            value = (value ^ np.uint64(letters[i])) * np.uint64(1099511628211)
+        key = np.int64(value ^ (value >> np.uint64(29)))
+        slot = key & mask
+        while slots[slot, 1] >= 0 and slots[slot, 0] != key:
+            slot = (slot + 1) & mask
+        ids[number] = slots[slot, 1] - 1 if slots[slot, 1] >= 0 else unknown
 
 
 @compiled

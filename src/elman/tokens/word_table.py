@@ -47,6 +47,8 @@ class WordTable(Mapping[str, int]):
         self._ends = np.flatnonzero(np.frombuffer(words, np.uint8) == _END[0])
         self.num_asked = 0
         """How many words were looked up."""
+        self.index: Any = None
+        """What `ngrams.reading` finds many words with."""
 
     def __getitem__(self, word: str) -> int:
         self.num_asked += 1
