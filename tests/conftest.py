@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def _commands_are_made_once() -> Iterator[None]:
     make = main.program
     made = cache(make)
 
-    def program(outside: Iterable[str] = ()) -> Any:
+    def program(outside: Iterable[str] = (), words: Sequence[str] = ()) -> Any:
         names = list(outside)
         return make(names) if names else made()
 

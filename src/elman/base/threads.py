@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +19,9 @@ from typing import TypeVar
 R = TypeVar("R")
 Item = TypeVar("Item")
 
+
+_MOST_HELPERS = 256
+_pools: dict[int, ThreadPoolExecutor] = {}
 
 LEAST_SECONDS = 0.15
 """Time over which the work of other programs is measured: the kernel counts hundredths."""
@@ -149,13 +152,50 @@ def default_threads() -> int:
 def in_threads(
     work: Callable[[Item], R], items: Iterable[Item], num_threads: int | None = None
 ) -> list[R]:
-    """Run `work` on every item in threads; return the results in order."""
+    """Run `work` on every item in threads, of which the caller's is one; return the results in
+    order.
+
+    After an error no more items are begun; the first item's error is raised.
+    """
     items = list(items)
     num_threads = min(num_threads or default_threads(), len(items))
     if num_threads < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(num_threads) as pool:
-        return list(pool.map(work, items))
+    results: dict[int, R] = {}
+    errors: dict[int, BaseException] = {}
+    left = iter(range(len(items)))  # the lock of the interpreter gives each number to one thread
+
+    def take() -> None:
+        for number in left:
+            if errors:
+                return
+            try:
+                results[number] = work(items[number])
+            except BaseException as error:
+                errors[number] = error
+
+    helping = [_helpers().submit(take) for _ in range(num_threads - 1)]
+    take()
+    # One that has not begun, as all helpers may be busy with work that asks for more, need not.
+    helping = [helper for helper in helping if not helper.cancel()]
+    try:
+        wait(helping)
+    except BaseException as error:  # an interrupt
+        errors[-1] = error
+        wait(helping)
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(items))]
+
+
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads of this process that help: to start some for each call takes as long as
+    many a call."""
+    process = os.getpid()
+    if process not in _pools:
+        _pools.clear()  # in a fork its threads are gone
+        _pools[process] = ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="elman")
+    return _pools[process]
 
 
 def in_order(

@@ -2,7 +2,7 @@
 
     curve       text to a model that answers, at several sizes: time, memory, disk
     beside      text to ARPA, beside `lmplz -S`
-    scaling     the same on a cluster of processes, by their number
+    scaling     the same on a cluster of processes, or an array of jobs, by their number
     rates       each stage by itself, as the commands of `elman ngram` run it
     compressed  counting and merging with compressed runs, beside plain ones
 
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -134,26 +135,65 @@ def beside(
 def scaling(
     files: Sequence[str], folder: Path, num_tokens: int, order: int, workers: Sequence[int]
 ) -> Iterator[Row]:
-    """The time on clusters of this machine; the peer of each is the first."""
+    """The time by the number of processes of this machine; the peer of each is the first.
+
+    They are workers of a Dask cluster. Where Dask is not installed, they are the commands of
+    `elman ngram`, started as an array of jobs is, and the settings say so.
+    """
     text = text_of(files, folder, num_tokens)
+    has_dask = find_spec("distributed") is not None
+    if not has_dask:
+        note("Dask is not installed: each stage runs as plain processes, as an array of jobs does")
     first: float | None = None
     for number in workers:
-        more = ("--cluster", f"local:{number}")
-        cost, _, summary = _run(folder, [*_train(folder, text, order), *more])
-        seconds = summary["tokens"] / summary["tokens_per_second"]
+        if has_dask:
+            more = ("--cluster", f"local:{number}")
+            cost, _, summary = _run(folder, [*_train(folder, text, order), *more])
+            tokens, whole = summary["tokens"], cost.seconds
+            stages = {"all": tokens / summary["tokens_per_second"]}
+        else:
+            tokens, stages = _as_jobs(folder, text, order, number)
+            whole = sum(stages.values())
+        seconds = sum(seconds for stage, seconds in stages.items() if stage != "plan")
         plural = "s" if number > 1 else ""
         yield less_is_better(
             f"count and estimate, {number} worker{plural}",
             seconds,
             first,
             "s",
-            tokens=summary["tokens"],
+            tokens=tokens,
             order=order,
             workers=number,
             cores=usable_cores(),
-            whole_program=cost.seconds,
+            through="Dask" if has_dask else "plain processes",
+            stages=stages,
+            whole_program=whole,
         )
         first = first or seconds
+
+
+def _as_jobs(
+    folder: Path, text: Sequence[str], order: int, workers: int
+) -> tuple[int, dict[str, float]]:
+    """Run each stage as one process for each worker; return the tokens, and each stage's seconds.
+
+    A worker counts one shard and merges one range, with one thread. Planning and estimating are one
+    process each, with as many threads as there are workers.
+    """
+    run, threads = str(folder / "run"), ("--threads", str(workers))
+    planned, _, summary = _run(
+        folder, [*_train(folder, text, order), "--plan", str(workers), *threads]
+    )
+    seconds = {"plan": planned.seconds}
+    for stage, option in (("count", "--shard"), ("merge", "--range")):
+        more = ("--threads", "1") if stage == "count" else ()
+        number = summary["shards" if stage == "count" else "ranges"]
+        jobs = [(*_PROGRAM, "ngram", stage, run, option, str(i), *more) for i in range(number)]
+        # All start at once: a text is cut into at most as many shards and ranges as asked for.
+        seconds[stage] = max(cost.seconds for cost in in_threads(run_program, jobs, workers))
+    seconds["estimate"] = run_program([*_PROGRAM, "ngram", "estimate", run, *threads]).seconds
+    seconds["join"] = run_program([*_PROGRAM, "ngram", "join", run]).seconds
+    return summary["tokens"], seconds
 
 
 def compressed(

@@ -34,7 +34,7 @@ from elman.bench.measuring import Cost, Work, in_turns, run_program
 from elman.bench.ngram_layouts import layout_rows
 from elman.bench.rows import Row, less_is_better, more_is_better, note
 from elman.bench.sampled_text import write_sampled_text
-from elman.ngrams.arpa_write import write_arpa
+from elman.ngrams.arpa_files import save_arpa
 from elman.ngrams.counting import count
 from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.reading import read_stretches, word_tokenizer
@@ -213,6 +213,8 @@ def _steps(
             stretches = read_stretches([train], num_threads=num_threads)
         with step("make the vocabulary"):
             tokenizer = word_tokenizer(stretches, "pretokenized")
+            tokenizer.save(folder / "steps.tokenizer.json")
+            _ = tokenizer.hash
         with step("encode"):
             ids = stretches.ids(tokenizer)
         sizes: dict[str, Any] = {
@@ -228,10 +230,7 @@ def _steps(
             save_estimate(folder / "steps.model", trie, found, about(KneserNey(), found))
         model, _ = load(folder / "steps.model")
         with step("write the ARPA file"):
-            write_arpa(
-                folder / "steps.arpa", model, tokenizer.spellings(),
-                unknown_id=tokenizer.unknown_id, num_threads=num_threads,
-            )  # fmt: skip
+            save_arpa(folder / "steps.arpa", model, tokenizer, num_threads=num_threads)
         scored = read_stretches([held_out], num_threads=num_threads).ids(tokenizer)
         fit(model, scored, num_threads=num_threads)  # page the model in
         with step("score a tenth"):

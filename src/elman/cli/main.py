@@ -23,37 +23,41 @@ from elman.base.files import explain
 from elman.base.interrupts import INTERRUPTED, handled
 from elman.base.tables import PLUGINS_VARIABLE, imported, is_outside, plugins
 from elman.base.threads import forget_threads
-from elman.bench.command import app as bench_app
-from elman.cli import (
-    compare,
-    convert,
-    corpora,
-    data,
-    embed,
-    evaluate,
-    generate,
-    info,
-    inside,
-    lab,
-    mix,
-    models,
-    neighbours,
-    next_token,
-    pack,
-    pairs,
-    quality,
-    recipes,
-    score,
-    search,
-    serve,
-    show_config,
-    track,
-    train,
-)
-from elman.cli.verbs import add_commands, verbs
-from elman.tasks import Task, built_in_tasks, task_named
+from elman.tasks import TASKS, Task, built_in_tasks, task_named
 from elman.terminal.console import result, talk, talk_notes
 from elman.terminal.options import Threads, evaluated_signature, parameter
+
+COMMANDS = {
+    "train": "elman.cli.train:group",
+    "generate": "elman.cli.generate:generate",
+    "next": "elman.cli.next_token:next_token",
+    "score": "elman.cli.score:score",
+    "pairs": "elman.cli.pairs:pairs",
+    "evaluate": "elman.cli.evaluate:command",
+    "quality": "elman.cli.quality:quality",
+}
+"""The commands before those of the tasks, and where each is."""
+MORE_COMMANDS = {
+    "embed": "elman.cli.embed:embed",
+    "neighbours": "elman.cli.neighbours:neighbours",
+    "inside": "elman.cli.inside:inside",
+    "info": "elman.cli.info:info",
+    "compare": "elman.cli.compare:compare",
+    "serve": "elman.cli.serve:serve",
+    "mix": "elman.cli.mix:mix",
+    "convert": "elman.cli.convert:convert",
+    "search": "elman.cli.search:search",
+    "track": "elman.cli.track:track",
+    "pack": "elman.cli.pack:pack",
+    "unpack": "elman.cli.pack:unpack",
+    "corpora": "elman.cli.corpora:corpora",
+    "recipes": "elman.cli.recipes:recipes",
+    "models": "elman.cli.models:models",
+    "data": "elman.cli.data:group",
+    "lab": "elman.cli.lab:app",
+    "bench": "elman.bench.command:app",
+    "config": "elman.cli.show_config:app",
+}
 
 INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
@@ -119,8 +123,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; return the exit code."""
     forget_threads()
     try:
-        code = program(filter(is_outside, plugins())).main(
-            args=None if arguments is None else list(arguments),
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        code = program(filter(is_outside, plugins()), words).main(
+            args=words,
             prog_name="elman",
             standalone_mode=False,
         )
@@ -173,15 +178,15 @@ def main() -> None:
     sys.exit(code)
 
 
-def program(outside: Iterable[str] = ()) -> Any:
+def program(outside: Iterable[str] = (), words: Sequence[str] = ()) -> Any:
     """Make the commands of the built-in tasks and of those from `outside`.
+
+    If `words`, a command line, names one of the built-in commands, only that is made: all of them
+    take as long to make as many a command runs. Commands from outside are checked against all.
 
     The help shows arguments by their metavar alone: typer would add brackets and the names of
     Python types.
     """
-    built_in, notes = list(built_in_tasks()), list[str]()
-    added = _usable(outside, built_in, notes)
-    tasks = [*built_in, *added]
     app = typer.Typer(
         name="elman",
         cls=Commands,
@@ -194,41 +199,21 @@ def program(outside: Iterable[str] = ()) -> Any:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    app.add_typer(train.group(tasks), name="train")
-    app.command("generate")(generate.generate)
-    app.command("next")(next_token.next_token)
-    app.command("score")(score.score)
-    app.command("pairs")(pairs.pairs)
-    app.command("evaluate")(evaluate.command(tasks))
-    app.command("quality")(quality.quality)
-    for task in built_in:
-        notes += add_commands(app, task, verbs(task))
-        if task.commands:
-            group = typer.Typer(help=task.commands_help, no_args_is_help=True)
-            for name, function in task.commands.items():
-                group.command(name)(imported(function))
-            app.add_typer(group, name=task.name)
-    app.command("embed")(embed.embed)
-    app.command("neighbours")(neighbours.neighbours)
-    app.command("inside")(inside.inside)
-    app.command("info")(info.info)
-    app.command("compare")(compare.compare)
-    app.command("serve")(serve.serve)
-    app.command("mix")(mix.mix)
-    app.command("convert", help=convert.help_for(tasks))(convert.convert)
-    app.command("search")(search.search)
-    app.command("track")(track.track)
-    app.command("pack")(pack.pack)
-    app.command("unpack")(pack.unpack)
-    app.command("corpora")(corpora.corpora)
-    app.command("recipes")(recipes.recipes)
-    app.command("models")(models.models)
-    app.add_typer(data.group(tasks, notes), name="data")
-    app.add_typer(lab.app, name="lab")
-    app.add_typer(bench_app, name="bench")
-    app.add_typer(show_config.app, name="config")
-    for task in added:  # last, so that no built-in command is replaced
-        notes += add_commands(app, task, verbs(task))
+    names, notes = list(outside), list[str]()
+    if names or not _add_one(app, words, notes):
+        from elman.cli.verbs import add_commands, verbs
+
+        built_in = list(built_in_tasks())
+        added = _usable(names, built_in, notes)
+        for name in COMMANDS:
+            _add(app, name, [*built_in, *added], notes)
+        for task in built_in:
+            notes += add_commands(app, task, verbs(task))
+            _add_group(app, task)
+        for name in MORE_COMMANDS:
+            _add(app, name, [*built_in, *added], notes)
+        for task in added:  # last, so that no built-in command is replaced
+            notes += add_commands(app, task, verbs(task))
     talk_notes(notes)
     _add_threads(app)
     made = typer.main.get_command(app)
@@ -241,6 +226,45 @@ def program(outside: Iterable[str] = ()) -> Any:
                 argument.get_usage_pieces = partial(_usage_pieces, argument)
                 argument.get_help_record = partial(_help_record, argument, argument.get_help_record)
     return made
+
+
+def _add_one(app: typer.Typer, words: Sequence[str], notes: list[str]) -> bool:
+    """Add the built-in command that `words` begin with; return False if there is none."""
+    first, second = [*words, "", ""][:2]
+    if first in TASKS and task_named(first).commands:
+        _add_group(app, task_named(first))
+    elif first in COMMANDS or first in MORE_COMMANDS:
+        only = [task_named(second)] if first == "train" and second in TASKS else None
+        _add(app, first, only or list(built_in_tasks()), notes)
+    else:
+        return False
+    return True
+
+
+def _add(app: typer.Typer, name: str, tasks: Sequence[Task], notes: list[str]) -> None:
+    """Add a command of the tables."""
+    found: Any = imported((COMMANDS | MORE_COMMANDS)[name])
+    if name in ("train", "evaluate"):
+        found = found(tasks)
+    elif name == "data":
+        found = found(tasks, notes)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    elif name == "convert":
+        from elman.cli.convert import help_for
+
+        app.command(name, help=help_for(tasks))(found)
+    else:
+        app.command(name)(found)
+
+
+def _add_group(app: typer.Typer, task: Task) -> None:
+    """Add the group of a task's own commands, if it has any."""
+    if task.commands:
+        group = typer.Typer(help=task.commands_help, no_args_is_help=True)
+        for name, function in task.commands.items():
+            group.command(name)(imported(function))
+        app.add_typer(group, name=task.name)
 
 
 def _with_threads(command: Callable[..., None]) -> Callable[..., None]:
@@ -275,6 +299,9 @@ def _add_threads(app: typer.Typer) -> None:
 
 def _usable(names: Iterable[str], built_in: Sequence[Task], notes: list[str]) -> list[Task]:
     """The tasks whose commands can be made; add notes about the others to `notes`."""
+    from elman.cli import data, evaluate, train
+    from elman.cli.verbs import verbs
+
     tasks: list[Task] = []
     for name in names:
         try:

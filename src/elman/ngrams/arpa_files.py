@@ -15,9 +15,10 @@ from elman.base.cache import cache_folder
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explained
 from elman.ngrams.arpa_read import read_arpa
-from elman.ngrams.arpa_write import MARKS, write_arpa
+from elman.ngrams.arpa_write import MARKS, has_space, write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.storage import MODEL_FILE, load, save
+from elman.ngrams.vocabulary import spellings_of
 from elman.text.sources import byte_blocks
 from elman.tokens import pretokenized
 from elman.tokens.kind import UNKNOWN
@@ -99,8 +100,9 @@ def save_arpa(
     With `temporary`, write it there: the caller renames it to `path`.
     """
     check_writable_as_arpa(path)
-    spellings = tokenizer.names()
-    beside = None if _is_plain(tokenizer, spellings) else tokenizer_beside(path)
+    is_plain = _is_plain(tokenizer)
+    words = spellings_of(tokenizer.backend) if is_plain else None
+    beside = None if is_plain else tokenizer_beside(path)
     if beside is not None:
         if beside.exists() and Tokenizer.load(beside).hash != tokenizer.hash:
             raise UsageError(
@@ -109,7 +111,8 @@ def save_arpa(
             )
         tokenizer.save(beside)
     written = temporary or path
-    write_arpa(written, model, spellings, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
+    spelled = tokenizer.names() if words is None or has_space(words) else words
+    write_arpa(written, model, spelled, unknown_id=tokenizer.unknown_id, num_threads=num_threads)
     notes = []
     if beside is not None:
         notes.append(
@@ -124,10 +127,10 @@ def save_arpa(
     return notes
 
 
-def _is_plain(tokenizer: Tokenizer, spellings: list[str]) -> bool:
+def _is_plain(tokenizer: Tokenizer) -> bool:
     """Check whether splitting at white space reproduces the model's tokens."""
     return (
         tokenizer.kind == "pretokenized"
         and not tokenizer.lowercase
-        and not (MARKS - {UNKNOWN}) & set(spellings)
+        and bool((tokenizer.word_ids(sorted(MARKS - {UNKNOWN})) == tokenizer.unknown_id).all())
     )

@@ -25,6 +25,7 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.compiled import Scalar, compiled, inlined
 from elman.ngrams.interpolation import Floats
 from elman.ngrams.trie import Array
+from elman.ngrams.vocabulary import Spellings
 
 Bytes = NDArray[np.uint8]
 Text = bytes | memoryview
@@ -45,16 +46,20 @@ _DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), np.uint8).
 def write_arpa(
     path: Path,
     model: BackoffModel,
-    spellings: Sequence[str],
+    spellings: Sequence[str] | Spellings,
     *,
     unknown_id: int | None = None,
     num_threads: int | None = None,
 ) -> None:
     """Write `model` to `path`, compressed if the name ends in .gz.
 
-    `spellings` are the tokens' texts by id. Single tokens of probability zero are omitted.
+    `spellings` are the tokens' texts by id, or distinct words to write as they are. Single tokens
+    of probability zero are omitted.
     """
-    words = words_of(spellings, unknown_id)
+    if isinstance(spellings, Spellings):
+        words = spellings
+    else:
+        words = spelled(words_of(spellings, unknown_id))
     compress = path.suffix.lower() == ".gz"
     # Not durable: a file truncated by a power cut lacks its last line, and readers notice.
     with replacing(path, durable=False) as temporary, temporary.open("wb") as output:
@@ -84,6 +89,18 @@ def words_of(spellings: Sequence[str], unknown_id: int | None = None) -> list[by
     return words
 
 
+def has_space(words: Spellings) -> bool:
+    """Whether a word has white space or is empty, so that it cannot be written as it is."""
+    text = words.letters[: words.starts[-1]].tobytes().decode()
+    return bool((np.diff(words.starts) == 0).any()) or _SPACE.search(text) is not None
+
+
+def spelled(words: Sequence[bytes]) -> Spellings:
+    starts = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, words), np.int64, len(words)), out=starts[1:])
+    return Spellings(np.frombuffer(b"".join(words), np.uint8), starts)
+
+
 def _spelling(token: str) -> bytes:
     """Escape white space and special words."""
     escaped = token
@@ -98,7 +115,7 @@ def _spelling(token: str) -> bytes:
 
 def _sections(
     model: BackoffModel,
-    words: list[bytes],
+    words: Spellings,
     unknown_id: int | None,
     num_threads: int | None,
     compress: bool,
@@ -106,11 +123,11 @@ def _sections(
     def packed(text: Text) -> Text:
         return gzip.compress(text, 6) if compress else text
 
-    unigrams = _unigrams(model, words, unknown_id)
-    sizes = [len(unigrams), *model.num_ngrams[1:]]
+    spelled = _Spelled(words)
+    num_unigrams, unigrams = _unigrams(model, spelled, unknown_id)
+    sizes = [num_unigrams, *model.num_ngrams[1:]]
     head = [f"ngram {n}={size}" for n, size in enumerate(sizes, start=1)]
-    yield packed("\n".join(["\\data\\", *head, "", "\\1-grams:", ""]).encode() + b"".join(unigrams))
-    spelled = _Spelled([*words, b"<s>", b"</s>"])
+    yield packed("\n".join(["\\data\\", *head, "", "\\1-grams:", ""]).encode() + unigrams)
 
     for length in range(2, model.order + 1):
         first, end = model.level_starts[length - 1 : length + 1]
@@ -130,8 +147,8 @@ def _sections(
     yield packed(b"\n\\end\\\n")
 
 
-def _unigrams(model: BackoffModel, words: list[bytes], unknown_id: int | None) -> list[bytes]:
-    """Return the lines of the single tokens, <unk>, <s> and </s> first."""
+def _unigrams(model: BackoffModel, spelled: _Spelled, unknown_id: int | None) -> tuple[int, bytes]:
+    """Return the number of single tokens and their lines, <unk>, <s> and </s> first."""
     boundary_id, size = model.boundary_id, model.vocab_size
     logprob = model.unigrams
     log10 = np.maximum(logprob / math.log(10), -99.0)
@@ -141,15 +158,29 @@ def _unigrams(model: BackoffModel, words: list[bytes], unknown_id: int | None) -
     kept = logprob > -np.inf
     front = [] if unknown_id is None or not kept[unknown_id] else [unknown_id]
     kept[[boundary_id, *front]] = False
-    rest = np.flatnonzero(kept).tolist()
+    rest = np.flatnonzero(kept)
+    begin, end = np.array([0.0]), np.array([log10[boundary_id]])
     columns = [
-        (*log10[front].tolist(), 0.0, log10[boundary_id], *log10[rest].tolist()),
-        (*(words[i] for i in front), b"<s>", b"</s>", *(words[i] for i in rest)),
-        (*weights[front].tolist(), weights[boundary_id], 0.0, *weights[rest].tolist()),
+        _decimals(np.concatenate([log10[front], begin, end, log10[rest]])),
+        _decimals(np.concatenate([weights[front], weights[[boundary_id]], [0.0], weights[rest]])),
     ]
-    if model.order == 1:
-        return [b"%.7f\t%b\n" % line[:2] for line in zip(*columns, strict=True)]
-    return [b"%.7f\t%b\t%.7f\n" % line for line in zip(*columns, strict=True)]
+    words = np.concatenate([np.array(front, np.int64), [size, size + 1], rest])
+    room = int(spelled.starts[-1]) + len(words) * 2 * _NUMBER_SIZE
+    text = np.empty(room, np.uint8)  # what is not written takes no memory
+    used = _format_unigrams(
+        *columns[0], *columns[1], words, spelled.letters, spelled.starts, model.order > 1, text
+    )
+    return len(words), text[:used].tobytes()
+
+
+def _decimals(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return numbers in units of the seventh decimal, as `%.7f` rounds them, and their signs."""
+    scaled = np.abs(values.astype(np.float64)) * 1e7
+    found = np.rint(scaled).astype(np.int64)
+    # Near a half the product may be on the other side.
+    for i in np.flatnonzero(np.abs(scaled - np.floor(scaled) - 0.5) < 1e-3).tolist():
+        found[i] = int(f"{abs(values[i]):.7f}".replace(".", ""))
+    return found, np.signbit(values)
 
 
 def _lines(
@@ -179,12 +210,14 @@ class _Spelled:
     The last byte of a slot is the word's size, or the slot's size if the word does not fit.
     """
 
-    def __init__(self, words: Sequence[bytes]) -> None:
-        self.letters = np.frombuffer(b"".join(words), np.uint8)
-        self.starts = np.zeros(len(words) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, words), np.int64, len(words)), out=self.starts[1:])
+    def __init__(self, words: Spellings) -> None:
+        """`words` are by id; <s> and </s> follow."""
+        marks = np.frombuffer(b"<s></s>", np.uint8)
+        ends = words.starts[-1] + np.array([3, 7])
+        self.letters = np.concatenate([words.letters[: words.starts[-1]], marks])
+        self.starts = np.concatenate([words.starts, ends])
         self.longest = int(np.diff(self.starts).max())
-        self.slots = np.empty((len(words), _SLOT), np.uint8)
+        self.slots = np.empty((len(self.starts) - 1, _SLOT), np.uint8)
         _fill(self.letters, self.starts, self.slots)
         self.free: deque[Bytes] = deque()
         """Buffers to use again: new memory costs as much time as formatting."""
@@ -207,6 +240,45 @@ def _fill(letters: Bytes, starts: NDArray[np.int64], slots: Bytes) -> None:
             slots[word, _SLOT - 1] = size
         else:
             slots[word] = _SLOT
+
+
+@compiled
+def _format_unigrams(
+    logprobs: NDArray[np.int64], are_negative: NDArray[np.bool_], weights: NDArray[np.int64],
+    weights_negative: NDArray[np.bool_], words: NDArray[np.int64], letters: Bytes,
+    starts: NDArray[np.int64], weighted: bool, text: Bytes,
+) -> int:  # fmt: skip
+    """Write a line for each word, its numbers with seven decimals each; return the size."""
+    at = 0
+    for row in range(len(words)):
+        for column in range(2 if weighted else 1):
+            number = logprobs[row] if column == 0 else weights[row]
+            if are_negative[row] if column == 0 else weights_negative[row]:
+                text[at] = 45  # -
+                at += 1
+            size, power = 8, np.int64(10**8)
+            while power <= number:
+                size += 1
+                power *= 10
+            for place in range(size, -1, -1):
+                if place == size - 7:
+                    text[at + place] = 46  # .
+                else:
+                    text[at + place] = 48 + number % 10
+                    number //= 10
+            at += size + 1
+            if column == 0:
+                text[at] = 9
+                at += 1
+                for i in range(starts[words[row]], starts[words[row] + 1]):
+                    text[at] = letters[i]
+                    at += 1
+                if weighted:
+                    text[at] = 9
+                    at += 1
+        text[at] = 10
+        at += 1
+    return at
 
 
 # Indices are unsigned in the loops below: numba tests signed ones for being negative at each use.

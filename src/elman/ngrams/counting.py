@@ -27,6 +27,8 @@ Ids = NDArray[Any]
 
 # Elements in one piece of work: its keys fit in the L2 cache.
 _PIECE_SIZE = 1 << 17
+# Elements that take longer to sort than to begin a piece of work.
+_LEAST_SIZE = 1 << 12
 # Largest group that is sorted by insertion.
 _SMALL = 24
 
@@ -143,23 +145,35 @@ class _Groups:
             self.free.append(buffer)
             return base, *done
 
-        cuts = np.empty(len(self.starts) + 1, np.int32)
-        cuts = cuts[: _cut(self.sizes, _PIECE_SIZE, cuts) + 1]
-        done = in_threads(split, pairwise(cuts.tolist()), self.num_threads)
-        parents.first_child = np.cumsum(num_children, out=num_children)
-        total = int(parents.first_child[-1])
-        del cuts, self.starts, self.sizes  # before more is allocated
+        pieces = self._pieces()
+        done = in_threads(split, pieces, self.num_threads)
+        offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()
+        parents.first_child, total = num_children, offsets[-1]
+        del self.starts, self.sizes  # before more is allocated
         level = Level(np.empty(total, np.int32), np.empty(total, np.int32))
         self.starts, self.sizes = np.empty(total, np.int32), level.counts
-        offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()
 
         def gather(piece: int) -> None:
+            first, end = pieces[piece]
+            num_children[first + 1 : end + 1] += np.int32(offsets[piece])
             _gather(
                 words, starts, *done[piece], level.words, self.sizes, self.starts, offsets[piece]
             )
 
         in_threads(gather, range(len(done)), self.num_threads)
         return level
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        """Cut the groups into pieces of about as many elements, or with one larger group."""
+        most = int(self.starts[-1]) + 1 if len(self.starts) else 0
+        cuts = np.arange(0, most, self._share(most), dtype=np.int32)
+        firsts = np.unique(np.searchsorted(self.starts, cuts)).tolist()
+        return list(pairwise([*firsts, len(self.starts)]))
+
+    def _share(self, size: int) -> int:
+        """Return how much of a size is a piece of work: some for each thread."""
+        threads = self.num_threads or default_threads()
+        return min(_PIECE_SIZE, max(_LEAST_SIZE, size // (8 * threads)))
 
     def _buffer(self, size: int) -> NDArray[np.int64]:
         with suppress(IndexError):
@@ -169,7 +183,8 @@ class _Groups:
 
     def link(self, level: Level, *, last: bool) -> None:
         """Link each n-gram to the one that begins at the next text position."""
-        pieces = list(pairwise([*range(0, len(level), _PIECE_SIZE), len(level)]))
+        share = self._share(len(level) // 2)  # frequent n-grams are together
+        pieces = list(pairwise([*range(0, len(level), share), len(level)]))
         if not len(self.ngram_at):
             level.suffix = level.words
             self.ngram_at = np.empty(len(self.text), np.int32)
@@ -233,22 +248,6 @@ def _place(text: Ids, first: int, starts: Array, places: Array) -> None:
 
 
 @compiled
-def _cut(sizes: Array, limit: int, cuts: Array) -> int:
-    """Cut the groups into pieces of at most `limit` elements, or of one larger group."""
-    num_cuts, filled = 0, 0
-    cuts[0] = 0
-    for group in range(len(sizes)):
-        if filled + sizes[group] > limit and cuts[num_cuts] < group:
-            num_cuts += 1
-            cuts[num_cuts] = group
-            filled = 0
-        filled += sizes[group]
-    num_cuts += 1
-    cuts[num_cuts] = len(sizes)
-    return num_cuts
-
-
-@compiled
 def _pack(
     text: Ids, before: Array, following: Array, keys: NDArray[np.int64], starts: Array,
     sizes: Array, words: Array, first: int, end: int, length: int, boundary_id: int, word_bits: int,
@@ -281,13 +280,15 @@ def _split(
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Number the new groups, and reorder the positions to match; `keys` are sorted.
 
-    Return the number of groups, and where the positions end.
+    `num_children` gets for each group the number of new groups up to it. Return the number of
+    groups, and where the positions end.
     """
     base = np.int64(starts[first])
     at, out, num_used = base, base, np.int64(0)
     word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
     small = np.empty(_SMALL, np.int64)
     for group in range(first, end):
+        num_children[group + 1] = out - base
         if length > 1 and words[group] == boundary_id:
             continue
         number, few = np.int64(0), sizes[group] <= _SMALL
@@ -305,7 +306,7 @@ def _split(
             beyond = (np.int64(group - first + 1) << word_bits) << place_bits
             while num_used + number < len(keys) and keys[num_used + number] < beyond:
                 number += 1
-        previous, before_it = np.int64(-1), out
+        previous = np.int64(-1)
         for i in range(number):
             key = small[i] if few else keys[num_used + i]
             word = (key >> place_bits) & word_mask
@@ -316,7 +317,7 @@ def _split(
                 out += 1
             at += 1
         num_used += 0 if few else number
-        num_children[group + 1] = out - before_it
+        num_children[group + 1] = out - base
     return out - base, at
 
 

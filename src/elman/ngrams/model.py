@@ -153,10 +153,10 @@ class NgramModel(ABC):
 
     def score(self, ids_T: Ids, num_threads: int | None = None) -> Floats:
         """(T,) the log probability of each token of a text that begins after a boundary."""
-        check_ids(ids_T, self.vocab_size)
         logprobs_T = np.empty(len(ids_T), np.float32)
 
         def score(span: tuple[int, int]) -> None:
+            check_ids(ids_T[slice(*span)], self.vocab_size)
             num_lanes = max(1, min(_MOST_LANES, (span[1] - span[0]) // _LEAST_LANE))
             cuts = np.linspace(*span, num_lanes + 1).astype(np.int64)
             places = cuts[:-1, None] + np.arange(-self.order, 0)

@@ -8,8 +8,10 @@ the end. The ids are those that the tokenizer gives to the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from queue import Queue
 
@@ -18,13 +20,16 @@ from numpy.typing import NDArray
 
 from elman.base.memory import resident_bytes
 from elman.base.threads import default_threads, in_order, in_threads
+from elman.ngrams import vocabulary
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
-from elman.text.sources import Block, corpus_blocks
-from elman.tokens import pretokenized, words
+from elman.ngrams.vocabulary import Spellings
+from elman.text.sources import Block, corpus_readers
+from elman.tokens import words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.word_table import TableBackend
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -34,6 +39,8 @@ LINE_END = 0
 _ENCODED_AT_ONCE = 1 << 16
 _STRETCH = 1 << 20
 """Numbers in one thread's piece of work."""
+_FEW = 1 << 12
+"""Stretches that one thread joins as fast as many."""
 _BLOCK, _SMALL_BLOCK = 1 << 20, 1 << 19
 """Bytes of text read at a time, so few that a short text has work for many threads; where memory is
 limited."""
@@ -45,18 +52,26 @@ class Stretches:
 
     numbers: NDArray[np.int32]
     """(stretches and line ends,) in text order."""
-    spellings: list[str]
+    letters: Spellings
     """The stretches by number."""
     num_bytes: int
     """Size of the text."""
     scratch: Scratch | None = None
     """Holds long arrays on disk instead of memory."""
+    known: tuple[Tokenizer, NDArray[np.int32]] | None = None
+    """The tokenizer that was made of the stretches, and the id of each."""
+
+    @cached_property
+    def spellings(self) -> list[str]:
+        # One by one they would take ten times as long.
+        rest = self.letters.lines(np.arange(1, len(self.letters)))
+        return ["\n", *rest.tobytes().decode().split("\n")[:-1]]
 
     def counts(self) -> Numbers:
         """Count the occurrences of each number."""
 
         def tally(start: int) -> Numbers:
-            counts = np.zeros(len(self.spellings), np.int64)
+            counts = np.zeros(len(self.letters), np.int64)
             _tally(self.numbers[start : start + size], counts)
             self._relieve()
             return counts
@@ -64,7 +79,7 @@ class Stretches:
         size = max(_STRETCH, -(-len(self.numbers) // default_threads()))
         size = size if self.scratch is None else _STRETCH
         starts = range(0, len(self.numbers), size)
-        counts = np.zeros(len(self.spellings), np.int64)
+        counts = np.zeros(len(self.letters), np.int64)
         for some in in_order(tally, starts):
             counts += some
         return counts
@@ -85,7 +100,12 @@ class Stretches:
 
         ids: NDArray[np.int32]
         if tokenizer.kind == "pretokenized":  # each stretch is one token
-            table = tokenizer.word_ids([BOUNDARY, *self.spellings[1:]])
+            if self.known is not None and self.known[0] is tokenizer:
+                table = self.known[1]
+            elif (found := _found(tokenizer, self.letters)) is not None:
+                table = found
+            else:
+                table = tokenizer.word_ids([BOUNDARY, *self.spellings[1:]])
             ids = room(len(self.numbers))
 
             def look_up(start: int) -> None:
@@ -130,7 +150,8 @@ def read_stretches(
     for table in tables:
         free.put(table)
 
-    def number(block: Block) -> tuple[_Table, NDArray[np.int32], int]:
+    def number(read: Callable[[], Block]) -> tuple[_Table, NDArray[np.int32], int]:
+        block = read()
         data = np.frombuffer(block.data, np.uint8)
         if lowercase or not _is_text(data):
             text = block.text  # raises an error if not UTF-8
@@ -147,8 +168,7 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    size = _BLOCK if scratch is None else _SMALL_BLOCK
-    blocks = corpus_blocks(files, size, end_lines=True)
+    blocks = corpus_readers(files, _BLOCK if scratch is None else _SMALL_BLOCK)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))
@@ -167,7 +187,7 @@ def read_stretches(
         numbers = np.empty(sum(map(len, parts)), np.int32)
     if num_threads == 1:
         return Stretches(numbers, tables[0].spellings(), num_bytes, scratch)
-    spellings, index = _join(tables)
+    spellings, index = _join(tables, num_threads)
     ends = np.cumsum([0, *(size for _, size in owners)]).tolist()
 
     def renumber(block: int) -> None:
@@ -178,6 +198,33 @@ def read_stretches(
 
     in_threads(renumber, range(len(owners)), num_threads)
     return Stretches(numbers, spellings, num_bytes, scratch)
+
+
+def _found(tokenizer: Tokenizer, stretches: Spellings) -> NDArray[np.int32] | None:
+    """Look up the ids of stretches in a tokenizer's table of words; None if that has none."""
+    if not isinstance(tokenizer.backend, TableBackend) or tokenizer.lowercase:
+        return None
+    table = tokenizer.backend.table
+    if table.index is None:
+        index = _Table()
+        lines = np.frombuffer(table.words, np.uint8)
+        numbers = index.numbers(np.concatenate([lines, np.full(3, 32, np.uint8)]))
+        # One stretch on each line, unless words of another program have spaces.
+        expected = np.zeros(2 * len(table), np.int32)
+        expected[::2] = np.arange(1, len(table) + 1)
+        table.index = index if np.array_equal(numbers, expected) else False
+    if not isinstance(table.index, _Table):
+        return None
+    slots = table.index.slots
+    ids = np.empty(len(stretches), np.int32)
+
+    def find(first: int) -> None:
+        end = min(first + _FEW, len(stretches))
+        _find(slots, stretches.letters, stretches.starts, first, end, tokenizer.unknown_id, ids)
+
+    in_threads(find, range(0, len(stretches), _FEW))
+    ids[LINE_END] = tokenizer.boundary_id
+    return ids
 
 
 def _encode_each(
@@ -207,12 +254,54 @@ def _encode_each(
     return np.concatenate(tables), starts, lengths
 
 
-def _join(tables: list[_Table]) -> tuple[list[str], dict[int, NDArray[np.int32]]]:
-    """Return the stretches of all tables, and for each table (by id) its numbers among them."""
-    whole, index = _Table(), dict[int, NDArray[np.int32]]()
-    for table in tables:
-        index[id(table)] = whole.absorb(table)
-    return whole.spellings(), index
+def _join(
+    tables: Sequence[_Table], num_threads: int
+) -> tuple[Spellings, dict[int, NDArray[np.int32]]]:
+    """Return the stretches of all tables, and for each table (by id) its numbers among them.
+
+    Stretches are divided by their hashes, so that each thread joins those of a part.
+    """
+    parts = num_threads if sum(table.size for table in tables) > _FEW else 1
+    keys = in_threads(_Table.keys, tables, num_threads)
+    found = in_threads(partial(_share_sizes, parts=parts), keys, num_threads)
+    index = [np.zeros(table.size, np.int32) for table in tables]
+
+    def merge(part: int) -> tuple[NDArray[np.int32], list[int], int]:
+        most = sum(int(sizes[part]) for sizes in found)
+        slots = np.full((1 << (2 * most).bit_length(), 2), -1, np.int64)
+        new = np.empty(most, np.int32)
+        ends, num_letters = [0], 0
+        for table, its_keys, numbers in zip(tables, keys, index, strict=True):
+            size, letters = _merge(
+                its_keys, part, parts, table.starts, slots, ends[-1], new, numbers
+            )
+            ends.append(int(size))
+            num_letters += int(letters)
+        return new, ends, num_letters
+
+    merged = in_threads(merge, range(parts), num_threads)
+    first = np.cumsum([1, *(ends[-1] for _, ends, _ in merged)])
+    at = np.cumsum([1, *(num_letters for _, _, num_letters in merged)])
+    letters, starts = np.empty(at[-1], np.uint8), np.empty(first[-1] + 1, np.int64)
+    letters[0], starts[0], starts[-1] = 10, 0, at[-1]
+
+    def gather(part: int) -> None:
+        new, ends, _ = merged[part]
+        where = at[part]
+        for table, (begin, end) in zip(tables, pairwise(ends), strict=True):
+            own = starts[first[part] + begin : first[part] + end]
+            where = _gather(table.letters, table.starts, new[begin:end], letters, own, where)
+
+    in_threads(gather, range(parts), num_threads)
+    in_threads(lambda i: _shift(keys[i], first[:-1], index[i]), range(len(tables)), num_threads)
+    by_id = {id(table): numbers for table, numbers in zip(tables, index, strict=True)}
+    return Spellings(letters, starts), by_id
+
+
+def _share_sizes(keys: Numbers, parts: int) -> Numbers:
+    sizes = np.zeros(parts, np.int64)
+    _count_shares(keys, sizes)
+    return sizes
 
 
 def word_tokenizer(
@@ -224,17 +313,17 @@ def word_tokenizer(
     lowercase: bool = False,
 ) -> Tokenizer:
     """Build a tokenizer of the words of a text, by default all of them, most frequent first."""
+    limit = max(0, vocab_size - 2) if vocab_size else None
+    if kind == "pretokenized":
+        found = vocabulary.most_frequent(stretches.letters, stretches.counts(), min_count, limit)
+        tokenizer = vocabulary.tokenizer_of(found, lowercase=lowercase)
+        stretches.known = tokenizer, found.ids
+        return tokenizer
     occurring = zip(stretches.spellings[1:], stretches.counts().tolist()[1:], strict=True)
-    counts: dict[str, int]
-    if kind == "word":
-        build, counts = words.build, split_counts(occurring, words.splitter())
-    else:
-        build, counts = pretokenized.build, dict(occurring)
+    counts = split_counts(occurring, words.splitter())
     for special in (BOUNDARY, UNKNOWN):
         counts.pop(special, None)
-    frequent = most_frequent(counts, min_count)
-    limit = max(0, vocab_size - 2) if vocab_size else len(frequent)
-    return Tokenizer(build(frequent[:limit], lowercase=lowercase))
+    return Tokenizer(words.build(most_frequent(counts, min_count)[:limit], lowercase=lowercase))
 
 
 class _Table:
@@ -266,25 +355,14 @@ class _Table:
                 self._grow(len(text))
         return found[:num_found].copy()
 
-    def absorb(self, other: _Table) -> NDArray[np.int32]:
-        """Add the stretches of another table; return its numbers in this one."""
-        while len(self.slots) < 2 * (self.size + other.size):
-            self._double()
-        room = self.starts[self.size] + other.starts[other.size] - len(self.letters)
-        if room > 0:
-            self.letters = np.concatenate([self.letters, np.empty(room, np.uint8)])
-        keys, index = np.empty(other.size, np.int64), np.zeros(other.size, np.int32)
-        self.size = _absorb(
-            self.slots, self.starts, self.letters, self.size,
-            other.slots, other.starts, other.letters, keys, index,
-        )  # fmt: skip
-        return index
+    def keys(self) -> Numbers:
+        """Return the hash of each number."""
+        keys = np.zeros(self.size, np.int64)
+        _read_keys(self.slots, keys)
+        return keys
 
-    def spellings(self) -> list[str]:
-        # One by one they would take ten times as long.
-        joined = np.empty(self.starts[self.size] + self.size, np.uint8)
-        _join_letters(self.letters, self.starts, self.size, joined)
-        return ["\n", *joined[3:].tobytes().decode().split("\n")] if self.size > 1 else ["\n"]
+    def spellings(self) -> Spellings:
+        return Spellings(self.letters, self.starts[: self.size + 1])
 
     def _grow(self, stretch_size: int) -> None:
         if len(self.letters) < self.starts[self.size] + stretch_size:
@@ -415,41 +493,84 @@ def _refill(old: Numbers, new: Numbers) -> None:
 
 
 @compiled
-def _absorb(
-    slots: Numbers, starts: Numbers, letters: Bytes, size: Scalar, other_slots: Numbers,
-    other_starts: Numbers, other_letters: Bytes, keys: Numbers, index: NDArray[np.int32],
-) -> Scalar:  # fmt: skip
-    """Add the stretches of another table to one that has room for them all."""
-    for i in range(len(other_slots)):
-        if other_slots[i, 1] >= 0:
-            keys[other_slots[i, 1]] = other_slots[i, 0]
+def _find(
+    slots: Numbers, letters: Bytes, starts: Numbers, first: int, end: int, unknown: int,
+    ids: NDArray[np.int32],
+) -> None:  # fmt: skip
+    """Look stretches up in a table whose numbers are one more than ids."""
     mask = len(slots) - 1
-    for number in range(1, len(index)):  # 0 is the line end
+    for number in range(first, end):
+        value = np.uint64(14695981039346656037)  # as in `_scan`
+        for i in range(starts[number], starts[number + 1]):
+            value = (value ^ np.uint64(letters[i])) * np.uint64(1099511628211)
+        key = np.int64(value ^ (value >> np.uint64(29)))
+        slot = key & mask
+        while slots[slot, 1] >= 0 and slots[slot, 0] != key:
+            slot = (slot + 1) & mask
+        ids[number] = slots[slot, 1] - 1 if slots[slot, 1] >= 0 else unknown
+
+
+@compiled
+def _read_keys(slots: Numbers, keys: Numbers) -> None:
+    for i in range(len(slots)):
+        if slots[i, 1] >= 0:
+            keys[slots[i, 1]] = slots[i, 0]
+
+
+@compiled
+def _part_of(key: Scalar, parts: Scalar) -> Scalar:
+    """Return a part by bits of the hash other than those that choose a slot."""
+    return np.int64((np.uint64(key) >> np.uint64(40)) % np.uint64(parts))
+
+
+@compiled
+def _count_shares(keys: Numbers, sizes: Numbers) -> None:
+    for number in range(1, len(keys)):  # 0 is the line end
+        sizes[_part_of(keys[number], len(sizes))] += 1
+
+
+@compiled
+def _merge(
+    keys: Numbers, part: int, parts: int, starts: Numbers, slots: Numbers, size: Scalar,
+    new: NDArray[np.int32], index: NDArray[np.int32],
+) -> tuple[Scalar, Scalar]:  # fmt: skip
+    """Number the stretches of a table in a part; list those that are new, and count their bytes."""
+    mask, num_letters = len(slots) - 1, np.int64(0)
+    for number in range(1, len(keys)):
         key = keys[number]
+        if _part_of(key, parts) != part:
+            continue
         slot = key & mask
         while slots[slot, 1] >= 0 and slots[slot, 0] != key:
             slot = (slot + 1) & mask
         if slots[slot, 1] < 0:
-            first, end = other_starts[number], other_starts[number + 1]
-            for i in range(end - first):
-                letters[starts[size] + i] = other_letters[first + i]
-            starts[size + 1] = starts[size] + end - first
             slots[slot, 0], slots[slot, 1] = key, size
+            new[size] = number
+            num_letters += starts[number + 1] - starts[number]
             size += 1
         index[number] = slots[slot, 1]
-    return size
+    return size, num_letters
 
 
 @compiled
-def _join_letters(letters: Bytes, starts: Numbers, size: int, joined: Bytes) -> None:
-    """Copy the stretches with a line end before each."""
-    at = 0
-    for number in range(size):
-        joined[at] = 10
-        at += 1
-        for i in range(starts[number], starts[number + 1]):
-            joined[at] = letters[i]
+def _gather(
+    letters: Bytes, starts: Numbers, numbers: NDArray[np.int32], whole: Bytes, new_starts: Numbers,
+    at: Scalar,
+) -> Scalar:  # fmt: skip
+    """Copy stretches to their place among all; return where they end."""
+    for i in range(len(numbers)):
+        new_starts[i] = at
+        for place in range(starts[numbers[i]], starts[numbers[i] + 1]):
+            whole[at] = letters[place]
             at += 1
+    return at
+
+
+@compiled
+def _shift(keys: Numbers, first: Numbers, index: NDArray[np.int32]) -> None:
+    """Turn numbers within a part into numbers among all."""
+    for number in range(1, len(index)):
+        index[number] += first[_part_of(keys[number], len(first))]
 
 
 @compiled

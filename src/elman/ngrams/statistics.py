@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.threads import in_threads
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.compiled import compiled
 from elman.ngrams.counting import Ids
@@ -22,6 +23,8 @@ from elman.ngrams.interpolation import Floats
 from elman.ngrams.trie import MEMORY, CountTrie
 
 _STRETCH = 1 << 18
+_AT_ONCE = 4
+"""Stretches to score at a time: all threads wait for the last one to end."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +68,24 @@ def fit(
     """Score a text that begins after a boundary, in bounded memory."""
     nats, num_unknown, impossible = 0.0, 0, 0
     stretch = 16 * getattr(model, "room", MEMORY).piece
-    for start in range(0, len(ids_T), stretch):
+    for start in range(0, len(ids_T), _AT_ONCE * stretch):
         # Prepend a few tokens as context; their own scores are not counted.
         begin = max(0, start - model.order)
-        piece = np.asarray(ids_T[begin : start + stretch])
+        piece = np.asarray(ids_T[begin : start + _AT_ONCE * stretch])
         logprobs = model.score(piece, num_threads)[start - begin :]
-        total = -float(logprobs.sum(dtype=np.float64))
-        nats += total
-        if math.isinf(total):
-            impossible += int(np.isneginf(logprobs).sum())
-        if unknown_id is not None:
-            num_unknown += int(np.count_nonzero(piece[start - begin :] == unknown_id))
+        scored = piece[start - begin :]
+
+        def add(
+            first: int, logprobs: Floats = logprobs, scored: Ids = scored
+        ) -> tuple[float, int, int]:
+            some = slice(first, first + stretch)
+            total = -float(logprobs[some].sum(dtype=np.float64))
+            zeros = int(np.isneginf(logprobs[some]).sum()) if math.isinf(total) else 0
+            unknown = 0 if unknown_id is None else np.count_nonzero(scored[some] == unknown_id)
+            return total, zeros, int(unknown)
+
+        for total, zeros, unknown in in_threads(add, range(0, len(scored), stretch), num_threads):
+            nats, impossible, num_unknown = nats + total, impossible + zeros, num_unknown + unknown
     return Fit(len(ids_T), num_unknown, nats, impossible)
 
 

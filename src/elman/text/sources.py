@@ -16,8 +16,10 @@ import glob
 import gzip
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,9 @@ BLOCK_SIZE = 1 << 22
 LONGEST_NAME = 1024
 """What is longer than this and no file is taken for a text."""
 
+GZIP, ZSTANDARD = COMPRESSED = (".gz", ".zst")
+"""Endings of the names of compressed files."""
+
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -53,8 +58,10 @@ class Block:
 
     path: Path
     first_line: int
-    """Number of the line in which the block begins, from 1."""
+    """Number of the line in which the block begins, from 1; 0: see `start`."""
     data: bytes
+    start: int = 0
+    """Where it begins in the file, if its line was not counted."""
 
     @property
     def text(self) -> str:
@@ -81,7 +88,14 @@ class Block:
             ) from error
 
     def _line(self, offset: int) -> int:
-        return self.first_line + self.data.count(b"\n", 0, offset)
+        first = self.first_line
+        if not first:
+            with explained(self.path), self.path.open("rb") as file:
+                left, first = self.start, 1
+                while left and (chunk := file.read(min(left, BLOCK_SIZE))):
+                    left -= len(chunk)
+                    first += chunk.count(b"\n")
+        return first + self.data.count(b"\n", 0, offset)
 
 
 def listed(paths: Paths) -> list[str]:
@@ -151,6 +165,58 @@ def corpus_blocks(
             waiting = block
     if waiting is not None:
         yield _ended(waiting) if end_lines else waiting
+
+
+def corpus_readers(files: Iterable[Path], size: int = BLOCK_SIZE) -> Iterator[Callable[[], Block]]:
+    """Like `corpus_blocks` with `end_lines`, but each block is read by calling its function, in any
+    thread, where files allow that."""
+    for file in files:
+        ends = _line_ends(file, size)
+        if ends is None:
+            for block in corpus_blocks([file], size, end_lines=True):
+                yield partial(_itself, block)
+        for start, end in pairwise(ends or ()):
+            yield partial(_read_block, file, start, end)
+
+
+def _itself(block: Block) -> Block:
+    return block
+
+
+def _line_ends(path: Path, size: int) -> list[int] | None:
+    """Return 0, and places at line ends about `size` bytes apart up to the end of a file; None if
+    it is compressed, a pipe, or has lines that are too long."""
+    with explained(path):
+        if path.suffix.lower() in COMPRESSED or not path.is_file():
+            return None
+        ends = [0]
+        with path.open("rb", buffering=0) as file:
+            total = file.seek(0, io.SEEK_END)
+            while ends[-1] < total:
+                at = ends[-1] + size
+                if at >= total:
+                    ends.append(total)
+                    continue
+                file.seek(at)
+                found = file.read(_CUT_WINDOW).find(b"\n")
+                if found < 0:
+                    return None
+                ends.append(at + found + 1)
+    return ends
+
+
+def _read_block(path: Path, start: int, end: int) -> Block:
+    with explained(path), path.open("rb") as file:
+        file.seek(start)
+        data = file.read(end - start)
+    if len(data) < end - start:
+        raise ElmanError(f"{path} became shorter while it was read", "try again")
+    if start == 0:
+        data = data.removeprefix(BOM)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    block = Block(path, int(start == 0), data, start)
+    return _ended(block) if data else block
 
 
 def file_lines(path: Path, limit: int | None = None) -> Iterator[str]:
@@ -257,9 +323,9 @@ def _missing(path: str, file: Path) -> tuple[str, str]:
 def open_bytes(path: Path) -> io.BufferedIOBase:
     """Open a file to read its bytes, uncompressed."""
     suffix = path.suffix.lower()
-    if suffix != ".zst":
+    if suffix != ZSTANDARD:
         with explained(path):
-            return gzip.GzipFile(path) if suffix == ".gz" else path.open("rb")
+            return gzip.GzipFile(path) if suffix == GZIP else path.open("rb")
     try:
         import zstandard
     except ImportError as error:

@@ -9,7 +9,7 @@ numbers as N   `N` is an entry, and no entry is a number
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 MOST_ATTACHED = 0.01
@@ -47,33 +47,54 @@ class Form:
         return ", ".join(steps)
 
 
+@dataclass
+class Tally:
+    """Numbers of entries: those with letters are cased, and of them."""
+
+    num_cased: int = 0
+    num_longer: int = 0
+    """Of more than one character."""
+    num_attached: int = 0
+    """That end with a comma or the like."""
+    is_lower: bool = True
+    """Whether none has an upper-case letter."""
+
+
 def form_of(
-    kind: str, entries: Collection[str], special: Collection[str], *, lowercases: bool
+    kind: str,
+    entries: Collection[str],
+    special: Collection[str],
+    *,
+    lowercases: bool,
+    tallied: Callable[[bool], tuple[Tally, Iterable[str]]] | None = None,
 ) -> Form:
     """Infer the form of the training text from the entries of a vocabulary but for `special` ones;
     the plain form if in doubt. `lowercases`: the tokenizer itself does.
 
-    The entries may be millions, so they are gone through without lists of them.
+    The entries may be millions, so they are gone through without lists of them. Of words, `tallied`
+    may have gone through most in a faster way: it is told whether `N` stands for numbers, and
+    returns what is left.
     """
     if kind == "byte" or ":" in kind:
         return Form()
     is_words = kind == "pretokenized"
     numbers = is_words and NUMBER in entries and not any(map(NUMBERS.fullmatch, entries))
-    num_cased = num_longer = num_attached = 0
-    is_lower = True
-    for entry in entries:
+    tally, rest = (Tally(), entries) if tallied is None else tallied(numbers)
+    for entry in rest:
         if entry.lower() == entry.upper() or entry in special or SPECIAL.fullmatch(entry):
             continue
         if kind in ("bpe", "sentencepiece") and len(entry.strip()) < 2:
             continue  # single characters are there whether or not the text has them
         word = entry.replace(NUMBER, "") if numbers else entry
-        num_cased += 1
-        is_lower = is_lower and word == word.lower()
-        num_longer += len(word) > 1
-        num_attached += is_words and word[-1:] in _ENDS and _ATTACHED.fullmatch(word) is not None
+        tally.num_cased += 1
+        tally.is_lower = tally.is_lower and word == word.lower()
+        tally.num_longer += len(word) > 1
+        attached = is_words and word[-1:] in _ENDS and _ATTACHED.fullmatch(word) is not None
+        tally.num_attached += attached
+    num_cased, num_attached = tally.num_cased, tally.num_attached
     certain = num_cased >= (FEWEST_MERGES if kind in ("bpe", "sentencepiece") else 1)
-    lowercase = certain and is_lower and not lowercases
-    of_words = num_longer > num_cased / 2
+    lowercase = certain and tally.is_lower and not lowercases
+    of_words = tally.num_longer > num_cased / 2
     if not is_words or not of_words or num_attached > MOST_ATTACHED * num_cased:
         return Form(lowercase=lowercase)
     no_marks = "." not in entries and "," not in entries

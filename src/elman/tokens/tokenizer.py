@@ -25,13 +25,20 @@ from tokenizers import models
 
 from elman.base.documents import intact
 from elman.base.errors import UsageError, check_text
-from elman.base.files import regular, write_text
+from elman.base.files import regular, write_bytes
 from elman.tokens.form import Form, form_of
 from elman.tokens.kind import BOUNDARY, Ids, Kind, kind_named
 from elman.tokens.sentence_pieces import SUFFIX, read_model
 from elman.tokens.stream import StreamDecoder
 from elman.tokens.tokenizer_config import KINDS
-from elman.tokens.word_table import LARGE, TableBackend, read_table, table_file, write_table
+from elman.tokens.word_table import (
+    LARGE,
+    TableBackend,
+    WordTable,
+    read_table,
+    table_file,
+    write_table,
+)
 
 TOKENIZER_FILE = "tokenizer.json"
 """File name in a run folder."""
@@ -70,7 +77,7 @@ class Tokenizer:
             # Files of other toolkits may say to cut every text, or to pad it.
             backend.no_truncation()
             backend.no_padding()
-        spec = _spec(backend)
+        spec = spec_of(backend)
         classes = [kind_named(name) for name in ([kind] if ":" in kind else KINDS)]
         found = next((c for c in classes if ":" in kind or c.recognises(spec)), None)
         if found is None:
@@ -185,32 +192,26 @@ class Tokenizer:
         """
         if isinstance(self.backend, TableBackend):
             return str(self.backend.table.header["hash"])
-        spec, backend = _spec(self.backend), self.backend
+        spec, backend = spec_of(self.backend), self.backend
         model = {k: v for k, v in spec["model"].items() if k not in ("vocab", "merges")}
         added = [
             [id, *(getattr(token, flag) for flag in ADDED_TOKEN)]
             for id, token in sorted(backend.get_added_tokens_decoder().items())
         ]
-        parts = [model, spec["normalizer"], spec["pre_tokenizer"], added]
-        return _digest([self.old_hash, *map(_effective, parts)])
+        return hash_of(self.old_hash, {**spec, "model": model}, added)
 
     @cached_property
     def old_hash(self) -> str:
         """The hash in models of earlier versions: of the vocabulary, and of how text is split."""
         if isinstance(self.backend, TableBackend):
             return str(self.backend.table.header["old_hash"])
-        spec = _spec(self.backend)
+        spec = spec_of(self.backend)
         merges = [
             pair.split(" ") if isinstance(pair, str) else pair
             for pair in spec["model"].get("merges", ())
         ]
-        meaning = {
-            "kind": self.kind,
-            "vocab": [(token, self._kind.vocab[token]) for token in sorted(self._kind.vocab)],
-            "merges": merges,
-            "cut": [_steps(spec["normalizer"]), _steps(spec["pre_tokenizer"])],
-        }
-        return _digest(meaning)
+        entries = [(token, self._kind.vocab[token]) for token in sorted(self._kind.vocab)]
+        return old_hash_of(self.kind, spec, json.dumps(entries).encode(), merges)
 
     def to_json(self, pretty: bool = False) -> str:
         serialised: str = self.backend.to_str(pretty=pretty)
@@ -221,13 +222,18 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json; one of very many words also as a table, to open it at once."""
-        is_large = self.vocab_size >= LARGE
-        content = self.to_json(pretty=not is_large) + "\n"
-        write_text(path, content)
-        if is_large and self._kind.has_table and not self.backend.get_added_tokens_decoder():
+        backend, is_large = self.backend, self.vocab_size >= LARGE
+        if isinstance(backend, TableBackend):
+            content = backend.content()
+        else:
+            content = (self.to_json(pretty=not is_large) + "\n").encode()
+        write_bytes(path, content)
+        if is_large and isinstance(backend, TableBackend):
+            write_table(path, content, backend.table, backend.table.header)
+        elif is_large and self._kind.has_table and not backend.get_added_tokens_decoder():
             header = {name: getattr(self, name) for name in ("hash", "old_hash")}
-            header |= {"form": asdict(self.training_form), "spec": _spec(self.backend)}
-            write_table(path, content.encode(), self._kind.vocab, header)
+            header |= {"form": asdict(self.training_form), "spec": spec_of(backend)}
+            write_table(path, content, self._kind.vocab, header)
 
     def extended(self, tokens: Sequence[str]) -> Tokenizer:
         """Return this tokenizer with more words or characters, whose ids follow the others."""
@@ -244,7 +250,7 @@ class Tokenizer:
         with _readable(path):
             content = regular(path).read_bytes()
             if (table := read_table(path, content)) is not None:
-                return cls(TableBackend(table, content))
+                return cls(TableBackend(table, lambda: content))
             return cls.from_json(content.decode(), path)
 
     @classmethod
@@ -265,6 +271,8 @@ class Tokenizer:
 
     @cached_property
     def _spellings(self) -> list[str]:
+        if isinstance(self._kind.vocab, WordTable):
+            return list(self._kind.vocab)
         return list(map(self.token, range(self.vocab_size)))
 
     @cached_property
@@ -275,7 +283,7 @@ class Tokenizer:
         return ids
 
 
-def _spec(backend: tokenizers.Tokenizer | TableBackend) -> dict[str, Any]:
+def spec_of(backend: tokenizers.Tokenizer | TableBackend) -> dict[str, Any]:
     """Parse a tokenizer.json, without the vocabulary of a word-level model, which may be large."""
     if isinstance(backend, TableBackend):
         return backend.spec
@@ -305,6 +313,23 @@ def _sound_text(text: str) -> Iterator[None]:
             with _readable():
                 raise
         raise
+
+
+def old_hash_of(kind: str, spec: dict[str, Any], entries: bytes, merges: Any = ()) -> str:
+    """`Tokenizer.old_hash`; `entries` is the sorted vocabulary, a list of pairs in JSON."""
+    cut = [_steps(spec["normalizer"]), _steps(spec["pre_tokenizer"])]
+    begin = json.dumps({"kind": kind})[:-1]
+    end = json.dumps({"merges": list(merges), "cut": cut})[1:]
+    digest = hashlib.sha256(f'{begin}, "vocab": '.encode())
+    digest.update(entries)
+    digest.update(f", {end}".encode())
+    return digest.hexdigest()
+
+
+def hash_of(old_hash: str, spec: dict[str, Any], added: Sequence[Any] = ()) -> str:
+    """`Tokenizer.hash`; `spec` is without the vocabulary and the merges."""
+    parts = [spec["model"], spec["normalizer"], spec["pre_tokenizer"], list(added)]
+    return _digest([old_hash, *map(_effective, parts)])
 
 
 def _steps(part: dict[str, Any] | None) -> list[Any]:

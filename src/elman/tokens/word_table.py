@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,9 @@ LARGE = 1 << 18
 """The size from which on a vocabulary has a table."""
 MANY = 1 << 16
 """Words to look up from which on a dictionary pays: to make it takes as long."""
+HEADER = ("hash", "old_hash", "form", "spec")
+"""What is computed from all words, and stored with them: of a `Tokenizer` the hashes and the form,
+and its tokenizer.json without words."""
 FORMAT = 1
 _END = b"\n"
 
@@ -36,18 +39,22 @@ class WordTable(Mapping[str, int]):
     """The ids of words."""
 
     def __init__(self, header: Mapping[str, Any], words: memoryview, order: NDArray[Any]) -> None:
+        """`words` are in the order of their ids, each with a line end; `order` has the ids in the
+        order of their words. `header` has `HEADER`."""
         self.header = header
-        self._words = words
+        self.words = words
+        self.order = order
         self._ends = np.flatnonzero(np.frombuffer(words, np.uint8) == _END[0])
-        self._order = order
         self.num_asked = 0
         """How many words were looked up."""
+        self.index: Any = None
+        """What `ngrams.reading` finds many words with."""
 
     def __getitem__(self, word: str) -> int:
         self.num_asked += 1
         wanted = word.encode(errors="surrogatepass")
-        at = bisect_left(self._order, wanted, key=self.spelling)
-        if at < len(self._order) and self.spelling(found := int(self._order[at])) == wanted:
+        at = bisect_left(self.order, wanted, key=self.spelling)
+        if at < len(self.order) and self.spelling(found := int(self.order[at])) == wanted:
             return found
         raise KeyError(word)
 
@@ -55,11 +62,11 @@ class WordTable(Mapping[str, int]):
         return len(self._ends)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(bytes(self._words).decode().split("\n")[:-1])
+        return iter(bytes(self.words).decode().split("\n")[:-1])
 
     def spelling(self, id: int) -> bytes:
         start = self._ends[id - 1] + 1 if id > 0 else 0
-        return bytes(self._words[start : self._ends[id]])
+        return bytes(self.words[start : self._ends[id]])
 
     def as_dict(self) -> dict[str, int]:
         return {word: id for id, word in enumerate(self)}
@@ -86,12 +93,13 @@ class Encoding(NamedTuple):
 
 
 class TableBackend:
-    """Stands for the library's tokenizer of a file, which is read only if there is need."""
+    """Stands for the library's tokenizer, which is made only if there is need."""
 
-    def __init__(self, table: WordTable, content: bytes) -> None:
+    def __init__(self, table: WordTable, content: Callable[[], bytes]) -> None:
+        """`content` returns the tokenizer.json."""
         self.table = table
         self.spec: dict[str, Any] = table.header["spec"]
-        self._content = content
+        self.content = content
 
     def get_vocab(self) -> WordTable:
         return self.table
@@ -112,7 +120,7 @@ class TableBackend:
 
     @cached_property
     def _whole(self) -> tokenizers.Tokenizer:
-        return tokenizers.Tokenizer.from_str(self._content.decode())
+        return tokenizers.Tokenizer.from_str(self.content().decode())
 
     @cached_property
     def _splitter(self) -> tokenizers.Tokenizer:
@@ -132,16 +140,19 @@ def write_table(
 ) -> None:
     """Write the table of a tokenizer.json with this content, if its ids have no gaps."""
     if isinstance(vocab, WordTable):
-        vocab = vocab.as_dict()  # every word is looked up
-    joined = "\n".join([*sorted(vocab, key=vocab.__getitem__), ""]).encode()
-    if max(vocab.values()) >= len(vocab) or joined.count(_END) > len(vocab):
-        return
-    # The order of code points is that of bytes of UTF-8.
-    order = np.fromiter((vocab[word] for word in sorted(vocab)), np.int32, len(vocab))
-    about = {"format": FORMAT, "of": hashlib.sha256(content).hexdigest(), **header}
+        words, order = vocab.words, vocab.order
+    else:
+        joined = "\n".join([*sorted(vocab, key=vocab.__getitem__), ""]).encode()
+        if max(vocab.values()) >= len(vocab) or joined.count(_END) > len(vocab):
+            return
+        # The order of code points is that of bytes of UTF-8.
+        order = np.fromiter((vocab[word] for word in sorted(vocab)), np.int32, len(vocab))
+        words = memoryview(joined)
+    about = {"format": FORMAT, "of": hashlib.sha256(content).hexdigest()}
+    about |= {name: header[name] for name in HEADER}
     arrays: dict[str, Any] = {
         "order": ("I32", [len(order)], [order]),
-        "words": ("U8", [len(joined)], [memoryview(joined)]),
+        "words": ("U8", [len(words)], [words]),
     }
     tensor_files.write(table_file(tokenizer_file), about, arrays)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,45 @@ def test_the_kernel_counts() -> None:
         threads.forget_threads()
     assert free is not None
     assert free <= len(threads._affinity())
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_results_are_in_order(num_threads: int) -> None:
+    assert threads.in_threads(lambda i: i * i, range(50), num_threads) == [i * i for i in range(50)]
+
+
+def test_the_work_of_threads_may_use_threads() -> None:
+    def outer(i: int) -> list[int]:
+        return threads.in_threads(lambda j: 10 * i + j, range(8), 4)
+
+    found = threads.in_threads(outer, range(8), 4)
+    assert found == [[10 * i + j for j in range(8)] for i in range(8)]
+
+
+def test_helpers_that_are_all_busy_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_MOST_HELPERS", 1)
+    monkeypatch.setattr(threads, "_pools", {})
+    test_the_work_of_threads_may_use_threads()
+
+
+def test_the_first_error_is_raised_and_no_more_is_begun() -> None:
+    begun = []
+
+    def fail(i: int) -> None:
+        begun.append(i)
+        if i > 3:
+            raise ValueError(i)
+
+    with pytest.raises(ValueError, match="4"):
+        threads.in_threads(fail, range(1000), 3)
+    assert len(begun) < 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_has_helpers_of_its_own() -> None:
+    threads.in_threads(str, range(5), 3)
+    child = os.fork()
+    if not child:
+        os._exit(int(threads.in_threads(str, range(5), 3) != [*map(str, range(5))]))
+    assert os.waitpid(child, 0)[1] == 0

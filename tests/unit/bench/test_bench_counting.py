@@ -76,6 +76,23 @@ def test_the_curve_runs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert row.settings["model_bytes"] == 5_000
 
 
+def test_workers_without_dask_are_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(counting, "find_spec", lambda name: None)
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat\n" * 20)
+    (row,) = counting.scaling([str(text)], tmp_path / "work", 140, 3, [2])
+    assert "Dask is not installed" in capsys.readouterr().err
+    assert row.settings["through"] == "plain processes"
+    stages = row.settings["stages"]
+    assert list(stages) == ["plan", "count", "merge", "estimate", "join"]
+    assert row.ours == sum(stages.values()) - stages["plan"]
+    assert row.settings["whole_program"] == sum(stages.values())
+    assert row.settings["tokens"] == 140
+    assert (tmp_path / "work" / "run" / "ngram.safetensors").stat().st_size > 0
+
+
 def test_a_text_is_cut_into_parts_at_line_ends(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"line {number}\n" for number in range(100)), encoding="utf-8")

@@ -27,7 +27,7 @@ def test_an_error_of_the_machine_is_a_sentence(
         def main(self, **options: object) -> None:
             raise error
 
-    monkeypatch.setattr(main, "program", lambda outside: Failing())
+    monkeypatch.setattr(main, "program", lambda outside, words: Failing())
     assert main.run([]) == 1
     sentence, hint = capsys.readouterr().err.splitlines()
     assert sentence.startswith("error: ")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elman.base.errors import ElmanError
 from elman.ngrams.arpa_parse import _read_number, number
 from elman.ngrams.arpa_read import ArpaFile, read_arpa
-from elman.ngrams.arpa_write import write_arpa
+from elman.ngrams.arpa_write import _decimals, _format_unigrams, spelled, write_arpa
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import SMOOTHINGS, build
@@ -301,3 +301,30 @@ def test_a_message_quotes_the_beginning_of_a_long_word(tmp_path: Path, length: i
     with pytest.raises(ElmanError, match="listed a second time") as refused:
         read(f"\\data\\\n{sizes}{sections}\\end\\\n", tmp_path)
     assert len(refused.value.message) < 400
+
+
+NUMBERS = st.one_of(
+    st.floats(-99, 99),
+    st.floats(-99, 1e6, width=32),
+    st.integers(-(10**9), 10**9).map(lambda i: (i + 0.5) * 1e-7),  # halves
+    st.integers(-(10**6), 10**6).map(lambda i: i / 2**20),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(NUMBERS, min_size=1), st.booleans())
+def test_numbers_of_single_tokens_are_rounded_as_python_does(
+    values: list[float], weighted: bool
+) -> None:
+    words = spelled([f"w{i}".encode() for i in range(len(values))])
+    columns = [_decimals(np.array(column)) for column in (values, values[::-1])]
+    text = np.empty(60 * len(values), np.uint8)
+    numbers = np.arange(len(values))
+    size = _format_unigrams(
+        *columns[0], *columns[1], numbers, words.letters, words.starts, weighted, text
+    )
+    lines = [
+        f"{one:.7f}\tw{i}\t{other:.7f}\n" if weighted else f"{one:.7f}\tw{i}\n"
+        for i, (one, other) in enumerate(zip(values, values[::-1], strict=True))
+    ]
+    assert text[:size].tobytes().decode() == "".join(lines)

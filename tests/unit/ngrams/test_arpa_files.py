@@ -11,11 +11,13 @@ from elman.ngrams.arpa_files import is_arpa, save_arpa, tokenizer_beside
 from elman.ngrams.arpa_read import read_arpa
 from elman.ngrams.arpa_write import words_of
 from elman.ngrams.counting import count
+from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.smoothing import build
 from elman.tasks.ngram.settings import NgramConfig
 from elman.tokens.tokenizer import Tokenizer
 from elman.tokens.tokenizer_config import TokenizerConfig
 from elman.tokens.train import train_tokenizer
+from elman.tokens.word_table import TableBackend
 
 TEXT = "The cat's hat -- a hat!\nThe <s> dog </s> sat, <UNK> and so on.\nthe end\n" * 3
 
@@ -62,6 +64,28 @@ def test_pretokenised_text_needs_no_tokenizer(tmp_path: Path) -> None:
         == []
     )
     assert not tokenizer_beside(tmp_path / "m.arpa").exists()
+
+
+@pytest.mark.parametrize("more", ["", " </s>", " <UNK> <s>"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_words_as_bytes_are_written_like_words(tmp_path: Path, more: str, order: int) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text(f"a é <unk> \x01c 学生 c\nc b{more} {'long' * 99}\n" * 2, encoding="utf-8")
+    stretches = read_stretches([file])
+    tokenizer = word_tokenizer(stretches, "pretokenized")
+    whole = Tokenizer.from_json(tokenizer.to_json())
+    assert isinstance(tokenizer.backend, TableBackend)
+    assert not isinstance(whole.backend, TableBackend)
+    sizes = {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}
+    counted = build(count(stretches.ids(tokenizer), order, **sizes), NgramConfig(order=order))
+    for name, one in (("table", tokenizer), ("whole", whole)):
+        (tmp_path / name).mkdir()
+        save_arpa(tmp_path / name / "m.arpa", counted, one)
+    written = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("table", "whole")
+    ]
+    assert written[0] == written[1]
 
 
 def test_another_tokenizer_beside_is_not_replaced_and_not_used(tmp_path: Path) -> None:

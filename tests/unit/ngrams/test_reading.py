@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 from elman.base.errors import ElmanError
 from elman.ngrams.reading import read_stretches, word_tokenizer
 from elman.ngrams.scratch import Scratch
+from elman.tokens import pretokenized
+from elman.tokens import tokenizer as tokenizer_module
+from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.word_table import TableBackend
 
 TEXT = "the cat, the dog\n\nthe <unk> isn't a\tcat\rnor <eos> a dog\n"
 
@@ -68,6 +72,7 @@ def test_many_blocks_are_one_text(
 ) -> None:
     monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
     monkeypatch.setattr("elman.ngrams.reading._SMALL_BLOCK", 50)
+    monkeypatch.setattr("elman.ngrams.reading._FEW", 5)
     lines = [f"line {i} {'abc' * (i % 5)} end" for i in range(300)]
     file.write_text("\n".join(lines))
     plain = read_stretches([file], num_threads=num_threads)
@@ -104,3 +109,20 @@ def test_what_is_not_utf8_is_refused_with_its_line(file: Path) -> None:
     file.write_bytes(b"good\nbad \xff\n")
     with pytest.raises(ElmanError, match="line 2"):
         read_stretches([file])
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("more", [[], ["with space"]])
+def test_words_are_found_in_a_table(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lowercase: bool, more: list[str]
+) -> None:
+    monkeypatch.setattr(tokenizer_module, "LARGE", 3)
+    words = ["a", "b", "bb", "é", "学生", *more]
+    Tokenizer(pretokenized.build(words, lowercase=lowercase)).save(tmp_path / "tokenizer.json")
+    known = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert isinstance(known.backend, TableBackend)
+    text = "a new b\n<eos> <unk> É 学生 学\nspace with bb\n"
+    file.write_text(text, encoding="utf-8")
+    stretches = read_stretches([file], lowercase=lowercase)
+    for _ in range(2):
+        assert stretches.ids(known).tolist() == known.encode(text).tolist()

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.text import line_limit
-from elman.text.sources import BLOCK_SIZE, byte_blocks, corpus_blocks, expand, file_lines, sample
+from elman.text.sources import (
+    BLOCK_SIZE,
+    byte_blocks,
+    corpus_blocks,
+    corpus_readers,
+    expand,
+    file_lines,
+    sample,
+)
 
 LINES = st.lists(
     st.text(max_size=40).filter(lambda s: "\0" not in s and "\r" not in s), max_size=12
@@ -268,3 +276,36 @@ def test_the_limit_can_be_raised(tmp_path: Path) -> None:
         assert len(next(file_lines(path))) == line_limit.LONGEST_LINE + 1
     finally:
         line_limit.set_longest_line(None)
+
+
+@pytest.mark.parametrize("size", [5, 64, 1 << 20])
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [b"one\ntwo\n\nthree", b"", b"\xef\xbb\xbf", b"\xef\xbb\xbffour\r\nfive\r\n", b"\n\n"],
+        [b"a long line " * 10_000, b"a long line " * 10_000 + b"\nshort\n"],
+        ["Zeile \u00e9\r\n".encode() * 99],
+    ],
+)
+def test_blocks_that_any_thread_reads_are_the_same_text(
+    tmp_path: Path, contents: list[bytes], size: int
+) -> None:
+    files = [tmp_path / f"{i}.txt" for i in range(len(contents))]
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(b"in a file\nthat is compressed"))
+    files.append(tmp_path / "packed.txt.gz")
+    expected = "".join(block.text for block in corpus_blocks(files, end_lines=True))
+    readers = list(corpus_readers(files, size))
+    found = [read().text for read in reversed(readers)]
+    assert "".join(reversed(found)) == expected
+
+
+def test_an_error_in_a_block_that_any_thread_reads_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"good\n" * 50 + b"b\xffd\n" + b"good\n" * 9)
+    blocks = [read() for read in corpus_readers([file], 20)]
+    assert len(blocks) > 5
+    with pytest.raises(ElmanError, match="line 51: byte 0xff"):
+        for block in blocks:
+            _ = block.text

@@ -23,7 +23,7 @@ def counting(
     order: Annotated[int, option("N", "Length of the n-grams.", min=2)] = 5,
     memory: Annotated[str, option("SIZE", "Memory to count in.")] = "1G",
     workers: Annotated[
-        str | None, option("N,N...", "Measure clusters of N processes here instead.")
+        str | None, option("N,N...", "Measure N processes of this machine instead.")
     ] = None,
     lmplz: Annotated[
         str | None, option("SIZE", "Measure text to ARPA instead, beside lmplz -S SIZE.")
@@ -46,8 +46,9 @@ def counting(
 ) -> None:
     """Count n-grams within a limit of memory: time, memory and disk.
 
-    From text to a model that answers, once for each size. With --workers, on clusters of processes
-    of this machine. With --project, each stage is measured and a larger text computed from it.
+    From text to a model that answers, once for each size. With --workers, on processes of this
+    machine: workers of Dask, or without it the commands of elman ngram, one process for each worker
+    and stage. With --project, each stage is measured and a larger text computed from it.
     """
     from elman.bench import counting as bench
 

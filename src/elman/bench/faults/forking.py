@@ -170,7 +170,7 @@ def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
         importlib.import_module(module)
     imported("torch:set_num_threads")(1)
     commands: Any = imported("elman.cli.main:program")()  # takes longer than many a command
-    sys.modules["elman.cli.main"].program = lambda outside: commands  # type: ignore[attr-defined]
+    sys.modules["elman.cli.main"].program = lambda *_: commands  # type: ignore[attr-defined]
     for line in jobs:
         job = Job(**json.loads(line))
         answers.write(json.dumps(_warm_up(job) if job.warm_up else _run(job)).encode() + b"\n")

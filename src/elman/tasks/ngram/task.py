@@ -42,6 +42,7 @@ from elman.tasks.ngram.settings import NgramRun
 from elman.tasks.ngram.staged import StagedRun, estimate_on_worker, save_model
 from elman.terminal.console import number, size
 from elman.tokens.tokenizer import Tokenizer
+from elman.tokens.word_table import TableBackend
 from elman.train.report import Report
 
 
@@ -192,9 +193,7 @@ def _left(scratch: Scratch | None, text: CountedText, arpa: Path | None) -> int 
     if scratch is None:
         return None
     # What is computed from the words and kept, so that it is there before.
-    _ = text.tokenizer.hash
-    if arpa is not None:
-        text.tokenizer.spellings()
+    _prepare(text.tokenizer, arpa is not None)
     return scratch.budget(f"Python and {text.tokenizer.vocab_size:,} types of tokens")
 
 
@@ -357,8 +356,12 @@ def _hold_out(
 def _save_tokenizer(tokenizer: Tokenizer, out: Path, with_spellings: bool) -> None:
     """Write the tokenizer, and have it compute and cache what will be asked of it."""
     tokenizer.save(out / TOKENIZER_FILE)
+    _prepare(tokenizer, with_spellings)
+
+
+def _prepare(tokenizer: Tokenizer, with_spellings: bool) -> None:
     _ = tokenizer.hash
-    if with_spellings:
+    if with_spellings and not isinstance(tokenizer.backend, TableBackend):
         tokenizer.spellings()
 
 
