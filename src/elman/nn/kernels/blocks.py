@@ -111,6 +111,11 @@ def has_bfloat16() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def has_tiles() -> bool:
+    """Whether the processor multiplies tiles of 16 rows (AMX)."""
+    return bool(torch.cpu._is_amx_tile_supported())
+
+
 @pooled_loop
 def _pack(orders: PackOrders, first: int, last: int) -> None:
     for i in range(first, last):

@@ -352,13 +352,10 @@ class _Batch:
     def run_inhalves_of(
         self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
     ) -> None:
-        """Run a loop of `cpu_half_loops.py`, each part with some rows or some units."""
+        """Run a loop of `cpu_half_loops.py`, each part with some rows, some units, or both."""
         plan, size = self.plan, U.shape[1]
-        units, rows = [0, size], [0, self.size]
-        if plan.by_units:
-            units = _edges(size, plan.num_parts, 2 * UNITS_APART)
-        else:
-            rows = _edges(self.size, plan.num_parts, 1)
+        rows = _edges(self.size, plan.row_groups, 1)
+        units = _edges(size, plan.num_parts // plan.row_groups, UNITS_APART)
         edges = [(*r, *u) for r in pairwise(rows) for u in pairwise(units)]
         packs = [
             part
