@@ -116,6 +116,8 @@ class KernelPlan:
     """Why this one."""
     num_parts: int = 1
     """On a CPU: parts of the batch, or of the units; at most one per thread."""
+    num_threads: int = 1
+    """cpu: threads for products over all steps, in bfloat16."""
     by_units: bool = False
     """cpu: whether threads divide the units instead of the rows, or besides them."""
     row_groups: int = 1
@@ -423,6 +425,7 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         variant=f"compiled loop, {over}, products {PRODUCTS[product]}",
         products=product,
         num_parts=num_parts,
+        num_threads=num_threads,
         by_units=by_units,
         row_groups=row_groups,
         in_cache=in_cache,
