@@ -121,13 +121,13 @@ def test_products_in_bfloat16(size: tuple[int, int, int], by_units: bool) -> Non
     inputs_BTI = torch.randn(batch_size, num_steps, 5)
     lengths_B = torch.arange(batch_size) % num_steps + 1
     limits: dict[str, Any] = {"num_threads": 2, "fewest_rows": 1}
-    if by_units:
-        limits |= {"cache_bytes": 0, "large_bytes": 0}
+    limits["row_groups"] = 1 if by_units else 2
     with kernel_limits(**limits), torch.autocast("cpu", torch.bfloat16):
         first, second = (results(stack, "cpu", inputs_BTI, lengths_B) for _ in range(2))
         with recorded_plans() as plans:
             outputs, after = stack(inputs_BTI, stack.initial_state(batch_size), lengths_B)
     executed = {plan for found in plans.values() for plan in found}
+    by_units = (by_units or batch_size == 1) and hidden_size > planning.UNITS_APART
     assert {(plan.products, plan.by_units) for plan in executed} == {("bfloat16", by_units)}
     assert {tensor.dtype for tensor in (outputs, *after.flatten().values())} == {torch.float32}
     assert all(first[name].equal(second[name]) for name in first)
@@ -202,6 +202,7 @@ def test_any_number_of_threads(num_threads: int, half: bool, by_units: bool) -> 
     inputs_BTI, lengths_B = torch.randn(21, 6, 5), torch.arange(21) % 6 + 1
     limits: dict[str, Any] = {"cache_bytes": 0, "fewest_rows": 1}
     limits["few_rows_per_part"] = 100 if by_units else 0
+    limits["row_groups"] = 1 if by_units else 16
     before, found = torch.get_num_threads(), []
     try:
         for number in (1, num_threads, num_threads):
@@ -216,6 +217,59 @@ def test_any_number_of_threads(num_threads: int, half: bool, by_units: bool) -> 
     torch.testing.assert_close(found[1], found[2], rtol=0, atol=0)
     for name, error in relative_errors(found[1], found[0]).items():
         assert error < (0.01 if half else 5e-6), f"{name}: {error:.1e}"
+
+
+@pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
+@pytest.mark.parametrize("num_threads", [1, 3, 16])
+@pytest.mark.parametrize(
+    ("num_rows", "num_columns", "sizes"),
+    [(1, 4, (1, 3)), (70, 36, (5, 33)), (1300, 280, (65, 32))],
+)
+def test_sums_over_all_rows(
+    num_rows: int, num_columns: int, sizes: tuple[int, ...], num_threads: int
+) -> None:
+    """Odd rows and columns, more rows than are multiplied at once; padding may be anything."""
+    torch.manual_seed(0)
+    left = torch.randn(num_rows, num_columns).bfloat16()
+    rights = [(torch.randn(num_rows, blocks.even(size)).bfloat16(), size) for size in sizes]
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        found = blocks.sums_over_rows(left, rights, num_threads)
+    finally:
+        torch.set_num_threads(before)
+    for (right, size), sums in zip(rights, found, strict=True):
+        exact = left.double().t() @ right[:, :size].double()
+        torch.testing.assert_close(sums.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
+@pytest.mark.parametrize(("row_groups", "num_threads"), [(2, 5), (3, 13), (4, 16)])
+def test_groups_of_rows_and_of_units(
+    row_groups: int, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that divide rows and units, and sums over all rows, as processors with tiles do it:
+    the same as one thread to rounding, run after run."""
+    monkeypatch.setattr(blocks, "has_tiles", lambda: True)
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=70, num_layers=2, kernel="cpu"), 5)
+    inputs_BTI, lengths_B = torch.randn(21, 6, 5), torch.arange(21) % 6 + 1
+    before, found = torch.get_num_threads(), []
+    try:
+        for number in (1, num_threads, num_threads):
+            torch.set_num_threads(number)
+            groups = min(row_groups, number)
+            limits: dict[str, Any] = {"fewest_rows": 1, "row_groups": groups}
+            with kernel_limits(**limits), torch.autocast("cpu", torch.bfloat16):
+                found.append(results(stack, "cpu", inputs_BTI, lengths_B))
+                layer: Any = stack.layers[0]
+                planned = layer.plan(inputs_BTI, layer.initial_state(len(inputs_BTI)))
+                assert planned.num_parts == groups * (number // groups)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found[1], found[2], rtol=0, atol=0)
+    for name, error in relative_errors(found[1], found[0]).items():
+        assert error < 0.01, f"{name}: {error:.1e}"
 
 
 @pytest.mark.parametrize("name", CELLS)

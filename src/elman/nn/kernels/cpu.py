@@ -159,7 +159,7 @@ class _HalfLSTM(torch.autograd.Function):
         half_h = halves_of(*h.shape)
         half_h[0, :, : h.shape[2]] = initial[0]
         gates = room(num_steps, batch_size, len(W))
-        num_threads = batch.plan.num_parts
+        num_threads = batch.plan.num_threads
         W_panels = blocks.Panels([W], transposed=True, num_threads=num_threads)
         blocks.product(half_x.flatten(0, 1), W_panels, gates.flatten(0, 1), num_threads)
         batch.run_inhalves_of(
@@ -201,12 +201,12 @@ class _HalfLSTM(torch.autograd.Function):
         flat, to_x = d.flatten(0, 1), None
         if ctx.needs_input_grad[1]:
             to_x = room(*d.shape[:2], num_inputs)
-            W_panels = blocks.Panels([W], transposed=False, num_threads=num_parts)
-            blocks.product(flat, W_panels, to_x.flatten(0, 1), num_parts)
+            num_threads = batch.plan.num_threads
+            W_panels = blocks.Panels([W], transposed=False, num_threads=num_threads)
+            blocks.product(flat, W_panels, to_x.flatten(0, 1), num_threads)
             to_x = to_x.to(ctx.dtype)
-        # Sums over all steps are float32 in oneDNN and rounded once.
-        to_W = torch.mm(flat.t(), half_x.flatten(0, 1))[:, :num_inputs].float()
-        to_U = torch.mm(flat.t(), half_h[:-1].flatten(0, 1))[:, :size].float()
+        rights = [(half_x.flatten(0, 1), num_inputs), (half_h[:-1].flatten(0, 1), size)]
+        to_W, to_U = blocks.products_over_rows(flat, rights, batch.plan.num_threads)
         return None, to_x, to_W, to_U, to_bias.sum(0).float(), to_h, to_c
 
 
@@ -352,13 +352,10 @@ class _Batch:
     def run_inhalves_of(
         self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
     ) -> None:
-        """Run a loop of `cpu_half_loops.py`, each part with some rows or some units."""
+        """Run a loop of `cpu_half_loops.py`, each part with some rows, some units, or both."""
         plan, size = self.plan, U.shape[1]
-        units, rows = [0, size], [0, self.size]
-        if plan.by_units:
-            units = _edges(size, plan.num_parts, 2 * UNITS_APART)
-        else:
-            rows = _edges(self.size, plan.num_parts, 1)
+        rows = _edges(self.size, plan.row_groups, 1)
+        units = _edges(size, plan.num_parts // plan.row_groups, UNITS_APART)
         edges = [(*r, *u) for r in pairwise(rows) for u in pairwise(units)]
         packs = [
             part
@@ -369,7 +366,7 @@ class _Batch:
                 else [U[:, first:last]]
             )
         ]
-        panels = blocks.Panels(packs, transposed=transposed, num_threads=plan.num_parts)
+        panels = blocks.Panels(packs, transposed=transposed, num_threads=plan.num_threads)
         addresses = panels.addresses * (len(rows) - 1)
         self._call(
             loop,

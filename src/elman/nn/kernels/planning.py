@@ -63,6 +63,9 @@ class KernelLimits:
     few_rows_per_part: int = 10
     """Rows per thread up to which reading an LSTM's recurrent matrix takes longer than multiplying
     by it: the threads then divide the units, so that each reads its part of the matrix."""
+    row_groups: int | None = None
+    """Groups of rows in an LSTM's loop in bfloat16; the threads of a group divide the units. None
+    for what a model of the time finds best (`_grid`)."""
     large_bytes: int = 1 << 24
     """Bytes of a recurrent matrix above which the threads divide the units at any batch size."""
     cache_bytes: int = 3 << 19
@@ -113,8 +116,12 @@ class KernelPlan:
     """Why this one."""
     num_parts: int = 1
     """On a CPU: parts of the batch, or of the units; at most one per thread."""
+    num_threads: int = 1
+    """cpu: threads for products over all steps, in bfloat16."""
     by_units: bool = False
-    """cpu: whether threads divide the units instead of the rows."""
+    """cpu: whether threads divide the units instead of the rows, or besides them."""
+    row_groups: int = 1
+    """cpu: groups of rows in a layer's loop, each computed by num_parts / row_groups threads."""
     in_cache: bool = False
     """cpu: whether W x and the matrices' gradients are computed inside the time loop."""
     products: str = ""
@@ -270,7 +277,7 @@ def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
         )
     if found.products != BFLOAT16:
         return False
-    rows = shape[0] if found.by_units else -(-shape[0] // found.num_parts)
+    rows = -(-shape[0] // found.row_groups)
     size = cell.hidden_size
     return fastest(rows, size, 4 * size, half=True) == BFLOAT16
 
@@ -399,11 +406,18 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
     stays = recurrent_bytes + input_bytes <= limits.cache_bytes
     by_units = is_lstm and not stays and num_threads > 1
     by_units = by_units and (few_rows or recurrent_bytes > limits.large_bytes)
-    if by_units:
-        num_parts = min(num_threads, -(-size // UNITS_APART))
+    if is_half:
+        row_groups, unit_groups = _grid(work)
+        num_parts, by_units = row_groups * unit_groups, unit_groups > 1
+    elif by_units:
+        row_groups, num_parts = 1, min(num_threads, -(-size // UNITS_APART))
+    else:
+        row_groups = num_parts
     divided = "units" if by_units else "rows"
     over = f"{divided} over {num_parts} threads" if num_parts > 1 else "one thread"
-    rows = batch_size if by_units else -(-batch_size // num_parts)
+    if by_units and row_groups > 1:
+        over = f"{row_groups} groups of rows by {unit_groups} of units over {num_parts} threads"
+    rows = -(-batch_size // row_groups)
     num_gates = 4 if is_lstm else 3
     product = BFLOAT16 if is_half else fastest(rows, size, num_gates * size)
     return KernelPlan(
@@ -411,9 +425,70 @@ def _cpu(work: _Work) -> KernelPlan | _Refusal:
         variant=f"compiled loop, {over}, products {PRODUCTS[product]}",
         products=product,
         num_parts=num_parts,
+        num_threads=num_threads,
         by_units=by_units,
+        row_groups=row_groups,
         in_cache=in_cache,
     )
+
+
+class _Pace(NamedTuple):
+    """What a core does in a nanosecond, roughly, as far as it decides how work is divided."""
+
+    multiplications: float
+    """In bfloat16, with the matrix in the core's cache."""
+    bytes_read: float
+    """From beyond the core's cache, or from another core."""
+    row_block: int
+    """Rows that are multiplied at once: fewer take as long."""
+    waiting: float
+    """Nanoseconds for threads to meet."""
+
+
+WITH_TILES, WITHOUT_TILES = _Pace(650.0, 12.0, 16, 1000.0), _Pace(100.0, 100.0, 1, 5000.0)
+"""Measured with AMX on a 16-core Xeon, and with AVX-512 on an EPYC (Zen 4)."""
+UNIT_NANOSECONDS = 3.0
+"""To compute the gates of one unit of one row."""
+
+
+def _grid(work: _Work) -> tuple[int, int]:
+    """Groups of rows and of units into which a loop in bfloat16 divides an LSTM: those with the
+    shortest time per step by a model.
+
+    More groups of rows: more threads read the same part of the matrix, from memory if it does not
+    stay in a core's cache. More groups of units: more threads wait for each other and read what
+    the others computed.
+    """
+    limits, (batch_size, _, _) = work.limits, work.shape
+    size, pace = work.cell.hidden_size, WITH_TILES if blocks.has_tiles() else WITHOUT_TILES
+    most_rows = max(1, min(work.num_threads, batch_size // limits.fewest_rows))
+    most_units = -(-size // UNITS_APART)
+
+    def nanoseconds(grid: tuple[int, int]) -> float:
+        row_groups, unit_groups = grid
+        rows = -(-batch_size // row_groups)
+        units = min(size, -(-most_units // unit_groups) * UNITS_APART)
+        multiplied = -(-rows // pace.row_block) * pace.row_block * units * 4 * size
+        part_bytes = 8 * size * units
+        read = 0.0 if part_bytes <= limits.cache_bytes else part_bytes
+        waiting = 0.0
+        if unit_groups > 1:
+            # h forward, the gradients of the gates backward: the mean.
+            read += rows * 5 * size * (unit_groups - 1) / unit_groups
+            waiting = pace.waiting
+        computed = multiplied / pace.multiplications + rows * units * UNIT_NANOSECONDS
+        return computed + read / pace.bytes_read + waiting
+
+    asked = limits.row_groups
+    choices = range(1, most_rows + 1) if asked is None else [min(asked, most_rows)]
+    grids = [
+        (row_groups, unit_groups)
+        for row_groups in choices
+        for unit_groups in range(1, min(most_units, work.num_threads // row_groups) + 1)
+    ]
+    if asked is not None:  # all threads share the work, whatever the model says
+        return max(grids)
+    return min(grids, key=nanoseconds)
 
 
 def _both_directions(work: _Work) -> KernelPlan | None:

@@ -99,6 +99,32 @@ def test_sizes_decide_an_lstm(shape: tuple[int, int], limits: dict[str, Any], te
         assert chosen.reason == "not cpu: too little work for compiled loops to gain from"
 
 
+@pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
+@pytest.mark.parametrize(
+    ("num_threads", "text"),
+    [
+        (1, "one thread"),
+        (2, "units over 2 threads"),
+        (8, "4 groups of rows by 2 of units over 8 threads"),
+        (13, "4 groups of rows by 3 of units over 12 threads"),
+        (16, "4 groups of rows by 4 of units over 16 threads"),
+    ],
+)
+def test_tiles_divide_rows_and_units(
+    num_threads: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With AMX each part has 16 rows, and its part of the matrix stays in a core's cache."""
+    monkeypatch.setattr(blocks, "has_tiles", lambda: True)
+    planning._decide.cache_clear()
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            limits = KernelLimits(num_threads=num_threads)
+            found = planned(LSTMCell(512, 512), (64, 128), limits=limits)
+    finally:
+        planning._decide.cache_clear()
+    assert found.describe().partition(", products")[0] == f"cpu: compiled loop, {text}"
+
+
 @needs_loops
 def test_other_numbers_go_to_other_kernels() -> None:
     assert planned(cell().double()).reason == "not cpu: it computes in float32 only"
