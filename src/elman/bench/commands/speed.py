@@ -78,6 +78,29 @@ def kernels(
         talk(f"wrote {plot}")
 
 
+def scans(
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 7,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time the scan of minGRU and its like beside those of others.
+
+    h = keep * h + add, forward and backward in float32, microseconds per step, beside the papers'
+    scan in log space, jax.lax.associative_scan (where jax is installed) and torch's
+    associative_scan. On cuda: called, with torch's compiled, and replayed from a CUDA graph, which
+    jax's is not. Errors are relative distances from a loop in float64.
+    """
+    check_cuda(device)
+    measured = parse_sizes(sizes, usual.SCANS if device == "cpu" else usual.GPU_SCANS)
+    from elman.bench.recurrent import use_threads
+    from elman.bench.scans import measure
+
+    with use_threads(threads):
+        show(measure(measured, repeat, device), json=json)
+
+
 def step(
     cells: Cells = DEFAULT_CELLS,
     sizes: Sizes = None,
