@@ -144,7 +144,7 @@ def _joined(results: Sequence[Any], device: torch.device) -> Tensor:
 
 
 def _in_torch(name: str, scan: Scan, inputs: Inputs) -> Side:
-    wait = torch.cuda.synchronize if inputs.keep_TBH.is_cuda else lambda: None
+    wait: Callable[[], Any] = torch.cuda.synchronize if inputs.keep_TBH.is_cuda else tuple
     return Side(name, inputs.both_ways(scan), lambda result: wait())
 
 
