@@ -1,5 +1,5 @@
-"""`elman bench kernels`, `step`, `generate`, `load`, `equal-time`, `regimes`: rows, errors and
-pictures, no speeds."""
+"""`elman bench kernels`, `scans`, `step`, `generate`, `load`, `equal-time`, `regimes`: rows, errors
+and pictures, no speeds."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ def test_kernels(elman: Elman, tmp_path: Path) -> None:
         assert row["peer_error"] < 1e-3
     assert {row["settings"]["beside"] for row in found} == {"nn.LSTM", "nn.GRU", "log space"}
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_scans(elman: Elman) -> None:
+    for row in rows(elman("bench", "scans", "--sizes", "1x8x2", *QUICK)):
+        assert row["name"] == f"scan beside {row['settings']['beside']}"
+        assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
+        assert row["error"] < 1e-5
 
 
 def test_step(elman: Elman) -> None:
@@ -152,6 +159,11 @@ def test_regimes(elman: Elman, tmp_path: Path) -> None:
         (("kernels", "--dtype", "float16"), "--dtype needs --device cuda"),
         (("step", "--device", "cuda", "--cells", "gru"), "only lstm is measured on cuda"),
         (("sentences", "--tasks", "tagger,elmoo"), "there is no task 'elmoo' to measure"),
+        (("beams", "run"), "MODEL and --lines belong together"),
+        (
+            ("beams", "run", "--lines", "x", "--sentences", "8"),
+            "--sentences is for the untrained model",
+        ),
         (("serve", "run", "--units", "8"), "--units is for the default model"),
         (("regimes", "--only", "free_runing"), "there is no regime 'free_runing' to measure"),
     ],

@@ -173,3 +173,15 @@ def test_mistakes_have_sentences(
     assert "is a translator, not a language model" in message
     message, _ = elman("evaluate", model, pairs[0], "--by-length", tmp_path / "a.png").error
     assert "language model" in message
+
+
+def test_searches_are_timed(elman: Elman, translator: Path, pairs: tuple[Path, Path]) -> None:
+    given = ("--lines", pairs[0], "--repeat", 1, "--json")
+    found = elman("bench", "beams", translator, *given).ok()
+    rows = [json.loads(line) for line in found.out.splitlines()]
+    assert [row["name"] for row in rows] == ["beam of 4", "greedy search"]
+    for row in rows:
+        about = row["settings"]
+        assert row["peer"] is None
+        assert row["ours"] == pytest.approx(about["sentences"] / about["seconds"])
+        assert about["tokens"] > about["sentences"]

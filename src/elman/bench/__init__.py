@@ -6,9 +6,11 @@ rows.py                 rows, and printing them
 measuring.py            costs, timing by turns, programs in fresh processes, work folders
 
 kernels.py              one recurrent layer, forward and backward     plot.py draws it
+scans.py                the scan of cells such as minGRU
 step.py, generate.py    whole training steps; one stream of tokens
 recurrent.py, sizes.py  what these three share: models, torch peers, GPU timing; sizes
 sentences.py            training steps of translators, taggers, classifiers and ELMo
+beams.py                beam search and greedy search for translations
 elmo.py                 contextual word vectors
 ranks.py                training in several processes
 loading.py              opening a run folder

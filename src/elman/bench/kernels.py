@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from elman.bench import recurrent
 from elman.bench.measuring import Work, by_the_clock, in_turns
 from elman.bench.rows import Row
+from elman.bench.scans import log_space
 from elman.bench.sizes import CellName, Size
 from elman.nn.scan_cells import ScanCell
 from elman.nn.stack import Stack, StackConfig
@@ -94,15 +95,8 @@ def _exact(stack: Stack, inputs_BTI: Tensor, gradient_BTH: Tensor | None = None)
 
 
 def _log_space(cell: ScanCell, inputs_BTI: Tensor) -> Tensor:
-    """The papers' scan (Heinsen, 2023): cumulative sums and log-sum-exps of logarithms.
-
-    It can only add positive numbers; an SRU's are made positive, for the same amount of work.
-    """
     projected = cell.project(inputs_BTI)
-    keep, add = cell.coefficients(projected)
-    kept = torch.cumsum(keep.log(), 1)
-    logs = torch.logcumsumexp(add.abs().log() - kept, 1)
-    return cell.read(projected, (kept + logs).exp())
+    return cell.read(projected, log_space(*cell.coefficients(projected), 1))
 
 
 def _both_ways(

@@ -236,6 +236,10 @@ def _torch_layer(layer: RecurrentLayer, input_size: int) -> nn.Module:
     return Backwards(plain) if layer.reverse else plain
 
 
+Moving = tuple[Tensor, Tensor, Tensor]
+"""h, c and the last output, which the next step reads (input feeding)."""
+
+
 class PlainTranslator(nn.Module):
     """What a torch user writes for attention with input feeding (Luong and others, 2015)."""
 
@@ -260,39 +264,58 @@ class PlainTranslator(nn.Module):
             self.cell.bias_ih.copy_(cell.cell.bias)
             self.cell.bias_hh.zero_()
 
-    def loss(self, batch: Any) -> Tensor:
-        source_BS, mask_BS = batch.given
+    def encode(self, source_BS: Tensor, mask_BS: Tensor) -> tuple[Tensor, Tensor, Moving]:
+        """The encoder's outputs, the attention's keys, and the state before the first step."""
         memory_BSM, (h_DBH, c_DBH) = self.encoder(
             self.embedding(source_BS) * self.scale, None, mask_BS.sum(dim=1)
         )
         h_BH, c_BH = (torch.cat([*part], dim=1) for part in (h_DBH, c_DBH))
-        keys_BSH = self.memory(memory_BSM)
         fed_BR = memory_BSM.new_zeros(len(source_BS), self.readout.out_features)
+        return memory_BSM, self.memory(memory_BSM), (h_BH, c_BH, fed_BR)
+
+    def advance(
+        self,
+        embedded_BE: Tensor,
+        moving: Moving,
+        memory_BSM: Tensor,
+        keys_BSH: Tensor,
+        mask_BS: Tensor,
+    ) -> Moving:
+        """Read a token; the new state ends with what the output layer reads."""
+        h_BH, c_BH, fed_BR = moving
+        joined = torch.cat([embedded_BE, fed_BR.to(embedded_BE.dtype)], dim=1)
+        h_BH, c_BH = self.cell(joined, (h_BH, c_BH))
+        scores_BS = torch.bmm(keys_BSH, h_BH[:, :, None].to(keys_BSH.dtype))[:, :, 0]
+        weights_BS = scores_BS.float().masked_fill(~mask_BS, -torch.inf).softmax(dim=1)
+        context_BM = torch.bmm(weights_BS[:, None].to(memory_BSM.dtype), memory_BSM)[:, 0]
+        return h_BH, c_BH, torch.tanh(self.readout(torch.cat([context_BM, h_BH], dim=1)))
+
+    def logits(self, fed: Tensor) -> Tensor:
+        return F.linear(fed, self.embedding.weight, self.bias)
+
+    def loss(self, batch: Any) -> Tensor:
+        source_BS, mask_BS = batch.given
+        memory_BSM, keys_BSH, moving = self.encode(source_BS, mask_BS)
         fed = []
         for embedded_BE in (self.embedding(batch.tokens_BT) * self.scale).unbind(1):
-            joined = torch.cat([embedded_BE, fed_BR.to(embedded_BE.dtype)], dim=1)
-            h_BH, c_BH = self.cell(joined, (h_BH, c_BH))
-            scores_BS = torch.bmm(keys_BSH, h_BH[:, :, None].to(keys_BSH.dtype))[:, :, 0]
-            weights_BS = scores_BS.float().masked_fill(~mask_BS, -torch.inf).softmax(dim=1)
-            context_BM = torch.bmm(weights_BS[:, None].to(memory_BSM.dtype), memory_BSM)[:, 0]
-            fed_BR = torch.tanh(self.readout(torch.cat([context_BM, h_BH], dim=1)))
-            fed.append(fed_BR)
-        logits_BTV = F.linear(torch.stack(fed, dim=1), self.embedding.weight, self.bias)
+            moving = self.advance(embedded_BE, moving, memory_BSM, keys_BSH, mask_BS)
+            fed.append(moving[-1])
+        logits_BTV = self.logits(torch.stack(fed, dim=1))
         targets_BT = batch.targets_BT.masked_fill(~batch.mask_BT, -100)
         return F.cross_entropy(
             logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), label_smoothing=SMOOTHING
         )
 
 
-def _drawn(random: np.random.Generator, vocab_size: int, length: int) -> NDArray[np.int64]:
+def drawn(random: np.random.Generator, vocab_size: int, length: int) -> NDArray[np.int64]:
     """A sentence of at most `length` words of a Zipfian vocabulary, most of them frequent."""
     size = random.integers(max(1, round(0.9 * length)), length + 1)
     words: NDArray[np.int64] = np.exp(random.random(size) * np.log(vocab_size - 3)).astype(np.int64)
     return words + 2
 
 
-def translator(large: bool) -> Compared:
-    size, vocab_size, batch_size = TRANSLATOR
+def translation_model() -> SequenceToSequence:
+    size, vocab_size, _ = TRANSLATOR
     decoder = DecoderConfig(
         hidden_size=size,
         embedding_size=size,
@@ -301,12 +324,17 @@ def translator(large: bool) -> Compared:
         input_feeding=True,
     )
     config = SequenceToSequenceConfig(shared_embedding=True, decoder=decoder)
-    model = config.build(vocab_size)
+    return config.build(vocab_size)
+
+
+def translator(large: bool) -> Compared:
+    _, vocab_size, batch_size = TRANSLATOR
+    model = translation_model()
     random = np.random.default_rng(2)
     batches = []
     for length in LENGTHS:
-        sources = [_drawn(random, vocab_size, length) for _ in range(batch_size)]
-        targets = [_drawn(random, vocab_size, length) for _ in range(batch_size)]
+        sources = [drawn(random, vocab_size, length) for _ in range(batch_size)]
+        targets = [drawn(random, vocab_size, length) for _ in range(batch_size)]
         batches.append(conditional_batch(pad(sources, 0), targets, 0, num_padded=2))
     peer = PlainTranslator(model)
     return Compared(
@@ -331,7 +359,7 @@ def tagger(large: bool) -> Compared:
     table_SC = spelling_table([f"word{number}" for number in range(vocab_size)], 32)
     batches = []
     for length in LENGTHS:
-        words = [_drawn(random, vocab_size, length) for _ in range(batch_size)]
+        words = [drawn(random, vocab_size, length) for _ in range(batch_size)]
         labels = [random.integers(num_labels, size=len(row)) for row in words]
         rows = [EncodedSentence(w, w, some) for w, some in zip(words, labels, strict=True)]
         batches.append(tagged_batch(rows, table_SC))
@@ -359,7 +387,7 @@ def classifier(large: bool) -> Compared:
     random = np.random.default_rng(2)
     batches = [
         batch_of_rows(
-            [[_drawn(random, vocab_size, length)] for _ in range(batch_size)],
+            [[drawn(random, vocab_size, length)] for _ in range(batch_size)],
             random.integers(num_labels, size=batch_size).tolist(),
         )
         for length in LENGTHS

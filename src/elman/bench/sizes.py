@@ -56,6 +56,8 @@ GPU_LAYERS = [
     *(Size(1152, batch, 70) for batch in (20, 80)),
     *(Size(1536, 20, 35), Size(2048, 128, 20)),
 ]
+SCANS = [Size(256, 8, 128), Size(256, 32, 512)]
+GPU_SCANS = [Size(512, 32, 128), Size(1024, 16, 1024)]
 GPU_STEPS = [Size(1150, batch, 70, 3, 10_000, embedding_size=400) for batch in (20, 80)]
 """AWD-LSTM's size (Merity, Keskar and Socher 2018)."""
 

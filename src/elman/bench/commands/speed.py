@@ -34,6 +34,7 @@ from elman.bench.sizes import (
 from elman.terminal.console import talk
 from elman.terminal.options import Json, Settings, argument, option
 from elman.terminal.options import Threads as TrainingThreads
+from elman.terminal.stdin import read_lines
 
 
 def kernels(
@@ -76,6 +77,29 @@ def kernels(
 
         draw(rows, plot)
         talk(f"wrote {plot}")
+
+
+def scans(
+    sizes: Sizes = None,
+    threads: Threads = None,
+    repeat: Repeat = 7,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time the scan of minGRU and its like beside those of others.
+
+    h = keep * h + add, forward and backward in float32, microseconds per step, beside the papers'
+    scan in log space, jax.lax.associative_scan (where jax is installed) and torch's
+    associative_scan. On cuda: called, with torch's compiled, and replayed from a CUDA graph, which
+    jax's is not. Errors are relative distances from a loop in float64.
+    """
+    check_cuda(device)
+    measured = parse_sizes(sizes, usual.SCANS if device == "cpu" else usual.GPU_SCANS)
+    from elman.bench.recurrent import use_threads
+    from elman.bench.scans import measure
+
+    with use_threads(threads):
+        show(measure(measured, repeat, device), json=json)
 
 
 def step(
@@ -136,6 +160,46 @@ def sentences(
 
     chosen, numbers = parse_names(tasks, tuple(bench.TASKS), "task"), parse_threads(threads)
     show(over_threads(numbers, partial(bench.measure, chosen, repeat, device)), json=json)
+
+
+def beams(
+    model: Annotated[
+        str | None,
+        argument("[MODEL]", "A translator, with --lines. [default: an untrained model]"),
+    ] = None,
+    lines: Annotated[str | None, option("FILE", "Sentences for MODEL, one per line.")] = None,
+    number: Annotated[
+        str | None,
+        option("N", "Sentences without MODEL. [default: 64; on cuda 1000]", "--sentences"),
+    ] = None,
+    beam: Annotated[int, option("K", "Hypotheses of the beam.", min=2)] = 4,
+    threads: Curve = None,
+    repeat: Repeat = 5,
+    device: BenchDevice = "cpu",
+    json: Json = False,
+) -> None:
+    """Time beam search for translations beside plain torch.
+
+    Sentences per second with a beam and greedy, for an untrained model of the size of
+    multi30k-attention, whose texts are as long as their sources; the peer searches with the same
+    weights and finds the same texts. With MODEL, no peer: text in, text out. On cuda after some
+    searches, which are replayed from CUDA graphs from then on.
+    """
+    if (model is None) != (lines is None):
+        raise UsageError("MODEL and --lines belong together", "give both, or neither")
+    if model is not None and number is not None:
+        raise UsageError("--sentences is for the untrained model", "leave it out")
+    check_cuda(device)
+    from elman.bench import beams as bench
+    from elman.bench.recurrent import over_threads
+
+    if model is None or lines is None:
+        count = parse_count(number or ("1000" if device == "cuda" else "64"))
+        found = partial(bench.measure, count, beam, repeat, device)
+    else:
+        texts = list(read_lines(lines))
+        found = partial(bench.measure_run, model, texts, beam, repeat, device)
+    show(over_threads(parse_threads(threads), found), json=json)
 
 
 def generate(
