@@ -27,7 +27,6 @@ from elman.base.config import from_dict, to_dict
 from elman.base.errors import UsageError
 from elman.base.files import sync, write_text
 from elman.batches.encoded import EncodedText
-from elman.ngrams.counting import Ids
 from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.smoothing import about, estimate
@@ -156,9 +155,10 @@ class StagedRun:
         with Scratch(self.folder, limit) as scratch:
             ids = self.stages.ids(scratch.open)
             trie = self.stages.trie(scratch, num_threads)
+            last = last_ngram(ids, self.config.model.order, room=trie.room, **self.text.sizes)
             found = save_model(
-                self.folder / MODEL_FILE, self.config, trie, self.text, self.held_out(),
-                num_threads, ids,
+                self.folder / MODEL_FILE, self.config, trie, self.text, self.held_out(), last,
+                num_threads,
             )  # fmt: skip
             del trie, ids
         write_text(self.folder / _ESTIMATE_FILE, json.dumps(found))
@@ -185,12 +185,12 @@ def save_model(
     trie: CountTrie,
     text: CountedText,
     held_out: EncodedText | None,
+    last: Sequence[int],
     num_threads: int | None,
-    ids: Ids | None = None,
 ) -> dict[str, Any]:
     """Estimate and write the model of a text; return figures for the summary.
 
-    `ids` are those of the text, if they are to be read from elsewhere.
+    `last` is the text's `last_ngram`.
     """
     tokenizer, model, found = text.tokenizer, config.model, dict[str, Any]()
     if held_out is not None:  # from the counts: a model may lack what pruning left out
@@ -198,9 +198,7 @@ def save_model(
     trie, made = estimate(
         trie,
         model,
-        last=last_ngram(
-            text.ids if ids is None else ids, model.order, room=trie.room, **text.sizes
-        ),
+        last=last,
         held_out=None if held_out is None else held_out.ids,
         num_threads=num_threads,
         consume=True,

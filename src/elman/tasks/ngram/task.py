@@ -28,6 +28,7 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, connected
 from elman.ngrams.counting import count
 from elman.ngrams.exchange import Exchange
+from elman.ngrams.kneser_ney import last_ngram
 from elman.ngrams.packed_runs import can_pack
 from elman.ngrams.scratch import Scratch, check_memory, memory_size
 from elman.ngrams.stages import Needed, bytes_per_token, disk_needed, divided, work
@@ -133,10 +134,10 @@ def fit(
                         )  # fmt: skip
                 else:
                     with_spellings = arpa is not None
-                    trie = _counted(text, model.order, folder, with_spellings, num_threads)
+                    trie, last = _counted(text, model.order, folder, with_spellings, num_threads)
                     yield note(f"{sum(map(len, trie.levels)):,} n-grams up to length {model.order}")
                     summary |= save_model(
-                        folder / MODEL_FILE, config, trie, text, held_out, num_threads
+                        folder / MODEL_FILE, config, trie, text, held_out, last, num_threads
                     )
                     del trie
                 text = staged.text if in_stages else text
@@ -215,14 +216,15 @@ def _read(
 
 def _counted(
     text: CountedText, order: int, folder: Path, with_spellings: bool, num_threads: int | None
-) -> CountTrie:
-    """Count in memory, and save the tokenizer."""
+) -> tuple[CountTrie, list[int]]:
+    """Count in memory, and save the tokenizer; return the counts and the `last_ngram`."""
     with ThreadPoolExecutor(1) as aside:
-        # Python's own work on the words is done while compiled loops count.
+        # What takes one thread is done while others count.
         saving = aside.submit(_save_tokenizer, text.tokenizer, folder, with_spellings)
+        found = aside.submit(last_ngram, text.ids, order, **text.sizes)
         trie = count(text.ids, order, num_threads=num_threads, **text.sizes)
         saving.result()
-    return trie
+        return trie, found.result()
 
 
 def _disk_notes(
