@@ -78,10 +78,12 @@ def test_step_by_threads(elman: Elman) -> None:
 
 def test_scoring(elman: Elman) -> None:
     given = ("bench", "step", "--scoring", "--sizes", "1x8x2", "--cells", "lstm", *QUICK)
-    (row,) = rows(elman(*given), KEYS - ERRORS)
-    assert row["name"] == "lstm scoring"
-    assert row["ratio"] == pytest.approx(row["ours"] / row["peer"])
-    assert row["settings"]["beside"].startswith("nn.LSTM in ")
+    found = rows(elman(*given), KEYS - ERRORS)
+    for row, dtype in zip(found, ("float32", "bfloat16"), strict=True):
+        assert row["name"] == f"lstm scoring, {dtype}"
+        assert row["ratio"] == pytest.approx(row["ours"] / row["peer"])
+        assert row["settings"]["dtype"] == dtype
+        assert row["settings"]["beside"] == f"nn.LSTM in {dtype}"
 
 
 def test_generate(elman: Elman) -> None:

@@ -98,8 +98,8 @@ def on_cpu(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Ite
 
 
 def scoring(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> Iterator[Row]:
-    """One row per cell and size: the loss of a batch without gradients, as `elman evaluate` finds
-    it, in float32; beside the faster of the peers."""
+    """The loss of a batch without gradients. For each cell and size a row in float32, as `elman
+    evaluate` computes it, and one under autocast to bfloat16; each beside the peer in the same."""
     for cell, size in product(cells, sizes):
         model, tokens_BT = (
             recurrent.language_model(cell, size).eval(),
@@ -107,24 +107,22 @@ def scoring(cells: Sequence[CellName], sizes: Sequence[Size], repeat: int) -> It
         )
         batch = Batch(tokens_BT[:, :-1], tokens_BT[:, 1:], None, True)
         peer, peer_cell = recurrent.PlainModel.beside(cell, size)
-        works: dict[str, Work] = {
-            "ours": torch.no_grad()(_our_loss(model, batch, half=False)),
-            "float32": torch.no_grad()(_plain_loss(peer, batch, half=False)),
-            "bfloat16": torch.no_grad()(_plain_loss(peer, batch, half=True)),
-        }
-        _, kernel = recurrent.run_and_name(works["ours"], model)
-        for work in works.values():
-            work()
+        works: dict[str, Work] = {}
+        for dtype in ("float32", "bfloat16"):
+            half = dtype == "bfloat16"
+            works[dtype] = torch.no_grad()(_our_loss(model, batch, half))
+            works[f"peer, {dtype}"] = torch.no_grad()(_plain_loss(peer, batch, half))
+        kernels = {name: recurrent.run_and_name(works[name], model)[1] for name in works}
         costs = in_turns(works, repeat)
-        better = min(("float32", "bfloat16"), key=lambda name: costs[name].seconds)
-        about = {
-            "processor": processor_name(),
-            "kernel": kernel,
-            "beside": f"nn.{peer_cell.upper()} in {better}",
-        }
-        yield recurrent.token_row(
-            f"{cell} scoring", costs["ours"], costs[better], size, {}, **about
-        )
+        for dtype in ("float32", "bfloat16"):
+            about = {
+                "processor": processor_name(),
+                "kernel": kernels[dtype],
+                "dtype": dtype,
+                "beside": f"nn.{peer_cell.upper()} in {dtype}",
+            }
+            ours, theirs = costs[dtype], costs[f"peer, {dtype}"]
+            yield recurrent.token_row(f"{cell} scoring, {dtype}", ours, theirs, size, {}, **about)
 
 
 def on_gpu(sizes: Sequence[Size], repeat: int) -> Iterator[Row]:

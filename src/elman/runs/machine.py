@@ -67,7 +67,7 @@ def settle_threads() -> None:
 
     Without `--threads`, or `OMP_NUM_THREADS`, one for each core that this process may use. While
     other programs are busy, fewer may be faster: threads wait for the one that has no core. Then
-    both numbers are timed. In a program that is not a command, torch's number is left as it is.
+    both numbers and one between are timed. In a program that is not a command, torch's number is left as it is.
     """
     global _before
     asked = threads.threads_asked()
@@ -89,13 +89,16 @@ def settle_threads() -> None:
 
 
 def _faster(few: int, most: int) -> int:
-    """The number of threads with which an LSTM trains faster; the larger one unless it is clear."""
-    rates: dict[int, list[float]] = {few: [], most: []}
+    """The number of threads with which an LSTM trains fastest; the largest unless it is clear."""
+    numbers = sorted({few, (few + most) // 2, most})
+    rates: dict[int, list[float]] = {number: [] for number in numbers}
     for _ in range(3):
         for number, found in rates.items():
             torch.set_num_threads(number)
             found.append(_lstm_tokens_per_second(1))
-    return few if median(rates[few]) > CLEARLY * median(rates[most]) else most
+    medians = {number: median(found) for number, found in rates.items()}
+    best = max(numbers, key=medians.__getitem__)
+    return best if medians[best] > CLEARLY * medians[most] else most
 
 
 def _lstm_tokens_per_second(rounds: int = ROUNDS) -> float:

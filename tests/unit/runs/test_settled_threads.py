@@ -56,7 +56,12 @@ def test_a_program_that_is_no_command_decides_itself(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("rate", "chosen"),
-    [({1: 100.0, 4: 80.0}, 1), ({1: 100.0, 4: 95.0}, 4), ({1: 50.0, 4: 90.0}, 4)],
+    [
+        ({1: 100.0, 2: 90.0, 4: 80.0}, 1),
+        ({1: 100.0, 2: 120.0, 4: 80.0}, 2),
+        ({1: 100.0, 2: 100.0, 4: 95.0}, 4),
+        ({1: 50.0, 2: 80.0, 4: 90.0}, 4),
+    ],
 )
 def test_on_a_busy_machine_the_faster_number_is_chosen(
     monkeypatch: pytest.MonkeyPatch, rate: dict[int, float], chosen: int

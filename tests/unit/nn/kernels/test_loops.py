@@ -36,3 +36,18 @@ def test_machine_code_is_found_where_it_is_kept(
     assert not loops.is_compiled()
     (kept / "step.1.nbc").touch()
     assert loops.is_compiled()
+
+
+@pytest.mark.parametrize("has_tiles", [False, True])
+def test_vectors_are_wide_with_tiles(has_tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = pytest.importorskip("llvmlite.binding")
+    features = binding.get_host_cpu_features()
+    features |= {"amx-tile": has_tiles, "avx512f": True}
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
+    chosen = loops.wide_vectors()
+    if has_tiles:
+        assert chosen is not None
+        assert "+avx512f" in chosen
+        assert chosen.endswith(",-prefer-256-bit")
+    else:
+        assert chosen is None
