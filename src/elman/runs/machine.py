@@ -67,7 +67,8 @@ def settle_threads() -> None:
 
     Without `--threads`, or `OMP_NUM_THREADS`, one for each core that this process may use. While
     other programs are busy, fewer may be faster: threads wait for the one that has no core. Then
-    both numbers and one between are timed. In a program that is not a command, torch's number is left as it is.
+    both numbers and one between are timed. In a program that is not a command, torch's number is
+    left as it is.
     """
     global _before
     asked = threads.threads_asked()
