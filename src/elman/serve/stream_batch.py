@@ -18,6 +18,7 @@ B rows, T time steps, V vocabulary, K alternatives, N positions of all rows.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -284,9 +285,7 @@ class StreamBatch:
         self._join_ready(self._reading)
         while self._reading and budget > 0:
             rows, length = self._next_piece(budget)
-            tokens_BT = self._tensor(
-                [row.prefix.tokens[row.position : row.position + length] for row in rows]
-            )
+            tokens_BT = self._piece(rows, 0, length)
             state = _gathered(rows)
             if rows[0].streams[0].continuation.score_prompt:
                 state = self._score(rows, tokens_BT, length, state)
@@ -322,9 +321,7 @@ class StreamBatch:
 
     def _score(self, rows: list[_Reading], tokens_BT: Tensor, length: int, state: State) -> State:
         """Read a piece of prompts, and report the log probabilities of its tokens."""
-        targets_BT = self._tensor(
-            [row.prefix.tokens[row.position + 1 : row.position + 1 + length] for row in rows]
-        )
+        targets_BT = self._piece(rows, 1, length)
         k = max(stream.continuation.num_alternatives for row in rows for stream in row.streams)
         if k == 0:
             logprobs_BT, state = self.model.logprobs(tokens_BT, targets_BT, state)
@@ -580,8 +577,16 @@ class StreamBatch:
             if stream.continuation.max_unread is not None
         ]
 
-    def _tensor(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
-        return torch.tensor(ids, dtype=torch.long, device=self._device)
+    def _piece(self, rows: list[_Reading], offset: int, length: int) -> Tensor:
+        """(B, T) tokens of prompts, from `offset` after those that were read."""
+        tokens = array("q")
+        for row in rows:
+            first = row.position + offset
+            tokens += row.prefix.tokens[first : first + length]
+        return self._tensor(tokens).view(len(rows), length)
+
+    def _tensor(self, ids: Sequence[int]) -> Tensor:
+        return torch.from_numpy(np.array(ids, np.int64)).to(self._device)
 
 
 def _gathered(rows: Sequence[_Reading | _Row]) -> State:
