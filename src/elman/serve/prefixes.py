@@ -128,7 +128,7 @@ class PrefixCache:
         """The same, with the place of the state, which is valid until the next `put`."""
         lengths: Iterable[int] = range(at_most, 0, -1)
         if len(self._lengths) < at_most:
-            lengths = sorted((n for n in self._lengths if n <= at_most), reverse=True)
+            lengths = sorted([n for n in self._lengths if n <= at_most], reverse=True)
         for length in lengths:
             key = (length, prefix.hashes[length])
             entry = self._entries.get(key)

@@ -456,13 +456,13 @@ class StreamBatch:
         self._left_B -= number_B
         self._numbers.use(number_B)
         self.statistics.generated_tokens += int(number_B.sum())
-        tokens, logprobs = made.tokens_KB.T.tolist(), made.logprobs_KB.T.tolist()
-        for row in np.flatnonzero(failed_B | (number_B < num_steps)).tolist():
-            number = int(number_B[row]) - bool(failed_B[row])
-            del tokens[row][number:], logprobs[row][number:]
-        for stream, some, their in zip(self._streams, tokens, logprobs, strict=True):
-            stream.logprobs += their
-            stream.tokens += some  # readers look at these first
+        # One list: thousands of small ones at a time would start the garbage collector.
+        tokens, logprobs = made.tokens_KB.T.ravel().tolist(), made.logprobs_KB.T.ravel().tolist()
+        numbers, first = (number_B - failed_B).tolist(), 0
+        for stream, number in zip(self._streams, numbers, strict=True):
+            stream.logprobs += logprobs[first : first + number]
+            stream.tokens += tokens[first : first + number]  # readers look at these first
+            first += num_steps
         self._changed.update(dict.fromkeys(self._streams))
         leaving_B = ended_B | (self._left_B == 0)
         unread: list[int] = []
