@@ -17,11 +17,13 @@ from elman.base.config import parse_overrides
 from elman.decode.beam_on_device import graphs_of
 from elman.decode.conditional import decode
 from elman.decode.options import DecodeOptions
-from elman.models.decoding import for_streaming
 from elman.models.recurrent import RecurrentLMConfig
-from elman.nn.graphed import STEPS_BEFORE_STEP_CAPTURE, GraphedStep, GraphedUpdate
+from elman.nn.graphed import GraphedUpdate
 from elman.recipes.resolve import resolve
 from elman.recipes.run import train
+from elman.serve.prefixes import PrefixCache
+from elman.serve.stream_batch import StreamBatch
+from elman.serve.streams import Continuation, Stream
 from small_tasks import TASKS, both, translator, updates
 from tiny_models import TINY
 
@@ -120,22 +122,35 @@ def test_a_run_says_how_its_updates_ran(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_rows", [1, 5, 64])
-def test_replayed_steps_of_decoding(num_rows: int) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"greedy": True},
+        {"seed": 1},
+        {"seed": 1, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.01},
+        {"seed": 1, "presence_penalty": 0.5, "logit_bias": {3: -inf, 4: 1.0}},
+    ],
+)
+def test_replayed_streams(num_rows: int, settings: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    model = testing.build(RecurrentLMConfig(num_layers=2, hidden_size=64)).to(DEVICE).eval()
-    decoding = for_streaming(model)
-    state = ours = model.initial_state(num_rows)
-    tokens_B = torch.arange(num_rows, device=DEVICE) % testing.VOCAB_SIZE
-    for _ in range(30):
-        with torch.no_grad():
-            expected_BV, state = model.step(tokens_B, state)
-        logprobs_BV, ours = decoding.step(tokens_B, ours)
-        torch.testing.assert_close(logprobs_BV, expected_BV)
-        tokens_B = logprobs_BV.argmax(dim=1)
-    step = decoding._step
-    assert isinstance(step, GraphedStep)
-    assert step.problem is None
-    assert step.num_replayed == 30 - STEPS_BEFORE_STEP_CAPTURE
+    model = testing.build(RecurrentLMConfig(num_layers=2, hidden_size=64)).double().eval()
+    said = []
+    for one in (model, copy.deepcopy(model).to(DEVICE)):
+        batch = StreamBatch(one, boundary_id=2, max_streams=num_rows, cache=PrefixCache(1 << 20))
+        streams = [
+            Stream(Continuation(prompt=(1, 2, row % 9), config=DecodeOptions(**some)))
+            for row in range(num_rows)
+            for some in [{"max_tokens": 60 + row % 3, **settings}]
+        ]
+        for stream in streams:
+            batch.add(stream)
+        while not batch.is_idle:
+            batch.advance()
+        said.append([stream.tokens for stream in streams])
+    assert said[0] == said[1]
+    assert batch.steps is not None
+    assert batch.steps.problem is None
+    assert batch.steps.num_replayed > batch.steps.num_calls // 2
 
 
 def test_replayed_beams() -> None:

@@ -10,6 +10,7 @@ B streams, T tokens, V vocabulary.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +23,7 @@ from elman.bench import recurrent
 from elman.bench.rows import Row, less_is_better, more_is_better, note
 from elman.bench.sizes import Size
 from elman.decode.options import DecodeOptions
-from elman.models.decoding import Decoding
-from elman.nn.graphed import STEPS_BEFORE_STEP_CAPTURE
+from elman.decode.streams_on_device import STEPS_BEFORE_CAPTURE
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
 
@@ -55,12 +55,14 @@ def measure(
             prompts_BT = recurrent.random_tokens(some)
             batch = StreamBatch(model, boundary_id=0, max_streams=number)
             # On a GPU the first steps capture graphs, which a server has done before.
-            num_before = STEPS_BEFORE_STEP_CAPTURE + 2 if device == "cuda" else 2
+            num_before = STEPS_BEFORE_CAPTURE + 9 if device == "cuda" else 2
             ours = _in_batch(batch, prompts_BT)
             plain = _in_torch(peer, prompts_BT.to(device))
             ours(num_before)
             plain(num_before)
+            gc.freeze()  # as a server does: else collections visit all modules again
             timings = [(ours(num_tokens), plain(num_tokens)) for _ in range(repeat)]
+            gc.unfreeze()
             settings = {
                 **vars(replace(some, num_steps=num_tokens)),
                 "prompt": prompt_length,
@@ -70,9 +72,9 @@ def measure(
             }
             if device == "cpu":
                 settings["threads"] = torch.get_num_threads()
-            elif isinstance(batch.model, Decoding):
-                settings["steps"] = batch.model.replayed
-                note(f"steps: {batch.model.replayed}")
+            elif batch.steps is not None:
+                settings["steps"] = batch.steps.describe()
+                note(f"steps: {batch.steps.describe()}")
             (rate, first), (peer_rate, peer_first) = (
                 (
                     number * num_tokens / median(one.seconds for one in side),

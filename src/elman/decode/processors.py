@@ -54,7 +54,8 @@ def process(
         scores_BV = penalties(scores_BV, counts_BV, frequency=frequency, presence=presence)
     for name, scheme in SCHEMES.items():
         if name in columns:
-            scores_BV = scheme(scores_BV, columns[name])
+            most = {"most": settings.most_k} if name == "top_k" else {}
+            scores_BV = scheme(scores_BV, columns[name], **most)
     return scores_BV
 
 
@@ -97,11 +98,17 @@ def temperature(
     return torch.where(divisor_B1 == 1.0, logprobs_BV, (logprobs_BV - largest_B1) / divisor_B1)
 
 
-def top_k(logprobs_BV: Float[Tensor, "B V"], k: int | Tensor) -> Float[Tensor, "B V"]:
-    """Keep the k most likely tokens (0: all) and those as likely as the k-th."""
+def top_k(
+    logprobs_BV: Float[Tensor, "B V"], k: int | Tensor, *, most: int = 0
+) -> Float[Tensor, "B V"]:
+    """Keep the k most likely tokens (0: all) and those as likely as the k-th.
+
+    `most` is at least every k; without it, the largest is read from a column.
+    """
     k_B1 = torch.as_tensor(k, device=logprobs_BV.device).reshape(-1, 1)
-    k_B1 = k_B1.clamp(max=logprobs_BV.shape[-1]).expand(len(logprobs_BV), 1)
-    values_BK = logprobs_BV.topk(max(1, int(k_B1.max())), dim=-1).values
+    most = min(most or max(1, int(k_B1.max())), logprobs_BV.shape[-1])
+    k_B1 = k_B1.clamp(max=most).expand(len(logprobs_BV), 1)
+    values_BK = logprobs_BV.topk(most, dim=-1).values
     kth_B1 = values_BK.gather(1, (k_B1 - 1).clamp(min=0))
     return logprobs_BV.masked_fill((logprobs_BV < kth_B1) & (k_B1 > 0), -torch.inf)
 
@@ -111,11 +118,12 @@ def top_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor,
 
     Counts from the unlikely end, as Hugging Face does: a token goes if it and all less likely ones
     have at most 1 - p together, which also loses less to rounding. In a large vocabulary the sort
-    is most of a step's work, so only rows whose nucleus exceeds `NUCLEUS_SIZE` are sorted.
+    is most of a step's work, so only rows whose nucleus exceeds `NUCLEUS_SIZE` are sorted; but all
+    rows on a GPU, for which the host would have to wait to know which.
     """
     p_B1 = torch.as_tensor(p, dtype=torch.float64, device=logprobs_BV.device).reshape(-1, 1)
     p_B1 = p_B1.expand(len(logprobs_BV), 1)
-    if logprobs_BV.shape[-1] < 8 * NUCLEUS_SIZE:
+    if logprobs_BV.shape[-1] < 8 * NUCLEUS_SIZE or logprobs_BV.device.type != "cpu":
         return _top_p_by_sorting(logprobs_BV, p_B1)
     total_B1 = logprobs_BV.logsumexp(dim=-1, keepdim=True)
     values_BK, tokens_BK = logprobs_BV.topk(NUCLEUS_SIZE, dim=-1)
@@ -149,7 +157,7 @@ def min_p(logprobs_BV: Float[Tensor, "B V"], p: float | Tensor) -> Float[Tensor,
     return logprobs_BV.masked_fill(probabilities_BV < threshold_B1, -torch.inf)
 
 
-SCHEMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+SCHEMES: dict[str, Callable[..., Tensor]] = {
     "temperature": temperature,
     "top_k": top_k,
     "top_p": top_p,

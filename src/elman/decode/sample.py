@@ -121,25 +121,37 @@ def choose(
         tokens_B = stream.draw(scores_BV, [1.0 - generator.random() for generator in generators])
         possible = [token >= 0 for token in tokens_B.tolist()]
         return (tokens_B if all(possible) else tokens_B.clamp(min=0)), possible
+    draws = []
+    if not settings.all_greedy:
+        greedy = settings.greedy_B.tolist() if settings.num_greedy else [False] * len(generators)
+        draws = [
+            1.0 if is_greedy else 1.0 - generator.random()
+            for generator, is_greedy in zip(generators, greedy, strict=True)
+        ]
+    draws_B = torch.tensor(draws, dtype=torch.float64, device=scores_BV.device)
+    tokens_B, possible_B = pick(scores_BV, settings, draws_B)
+    return tokens_B, possible_B.tolist()
+
+
+def pick(scores_BV: Tensor, settings: RowSettings, draws_B: Tensor) -> tuple[Tensor, Tensor]:
+    """One token per row and whether the row had any possible token, given numbers in (0, 1].
+
+    The host does not wait for a GPU. `draws_B` is not used if all rows are greedy.
+    """
     best_B = scores_BV.max(dim=-1)
-    possible = torch.isfinite(best_B.values).tolist()
+    possible_B = torch.isfinite(best_B.values)
     if settings.all_greedy:
-        return best_B.indices, possible
+        return best_B.indices, possible_B
     # Invert the distribution function. A draw lies in (0, 1], and the first token at which the sum
     # reaches it has a probability above 0, so a token that was ruled out is never drawn.
     cumulative_BV = scores_BV.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
-    greedy = settings.greedy_B.tolist() if settings.num_greedy else [False] * len(generators)
-    draws = [
-        [1.0 if is_greedy else 1.0 - generator.random()]
-        for generator, is_greedy in zip(generators, greedy, strict=True)
-    ]
-    draws_B1 = torch.tensor(draws, dtype=torch.float64, device=scores_BV.device)
-    drawn_B = torch.searchsorted(cumulative_BV, draws_B1 * cumulative_BV[:, -1:])[:, 0]
+    goals_B1 = draws_B[:, None] * cumulative_BV[:, -1:]
+    drawn_B = torch.searchsorted(cumulative_BV, goals_B1)[:, 0]
     # If no token is possible the sums are NaN, and the search ends past the last token.
     drawn_B = drawn_B.clamp(max=scores_BV.shape[-1] - 1)
     if settings.num_greedy:
         drawn_B = torch.where(settings.greedy_B, best_B.indices, drawn_B)
-    return drawn_B, possible
+    return drawn_B, possible_B
 
 
 def logprobs_of(logprobs_BV: Tensor, tokens_B: Tensor) -> list[float]:

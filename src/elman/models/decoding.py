@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from elman.models.interface import Hidden, LanguageModel, NeuralLanguageModel
-from elman.nn.graphed import GraphedStep, Step
 from elman.nn.heads import Head
 from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
@@ -54,14 +53,6 @@ def for_decoding(model: LanguageModel, *, share_weights: bool = False) -> Langua
     return model
 
 
-def for_streaming(model: LanguageModel) -> LanguageModel:
-    """`for_decoding` for very many steps: on a GPU they are replayed from CUDA graphs."""
-    decoding = for_decoding(model)
-    if isinstance(decoding, Decoding):
-        decoding.replay_steps()
-    return decoding
-
-
 class Decoding:
     """A network as it was when this object was made: without dropout or gradients.
 
@@ -82,8 +73,6 @@ class Decoding:
         self._layers = layers
         self._compiled = compiled
         self._limits = limits
-        self._step: Step = model.step
-        """Part by part."""
         self._plans: dict[tuple[int, int, bool], KernelPlan | None] = {}
         """By number of rows, threads and autocast; None to step part by part."""
 
@@ -113,7 +102,7 @@ class Decoding:
         chosen = self._plan(len(tokens_B))
         if chosen is None or self._compiled is None:
             with torch.no_grad():
-                return self._step(tokens_B, state)
+                return self.model.step(tokens_B, state)
         before = [state.part(str(level)) for level in range(len(state))]
         packed = chosen.variant == PACKED_MODEL
         logprobs_BV, after = self._compiled(
@@ -122,17 +111,6 @@ class Decoding:
         for layer in self._layers:
             record_plan(layer, chosen)
         return logprobs_BV, State({str(level): new for level, new in enumerate(after)})
-
-    def replay_steps(self) -> None:
-        """Replay steps from CUDA graphs if the model is on a GPU."""
-        device = next(iter(self.initial_state(1).flatten().values())).device
-        if device.type == "cuda":
-            self._step = GraphedStep(self.model.step, device)
-
-    @property
-    def replayed(self) -> str | None:
-        """For people: how many steps were replayed from CUDA graphs, or why none; None on a CPU."""
-        return self._step.describe() if isinstance(self._step, GraphedStep) else None
 
     def _plan(self, num_rows: int) -> KernelPlan | None:
         """The plan of all layers, if it is one call for the whole model."""

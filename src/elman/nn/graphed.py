@@ -12,7 +12,8 @@ An update that cannot be captured (an output layer that waits for the device, fo
 running normally, with the same results; `describe` says so, and why. What is particular to CUDA is
 in `CudaCapture`, so that the rest can be tested without a GPU.
 
-`GraphedStep` does the same for decoding: one token further in each of many streams.
+Decoding replays its steps in the same way (`decode/streams_on_device.py`,
+`decode/beam_on_device.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -263,78 +264,6 @@ class GraphedUpdate(Graphed):
 
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 """Reads a token in each row: (B,) tokens and states to (B, V) log probabilities and states."""
-MOST_ROWS = 4096
-"""Rows of the largest graph; more are computed normally."""
-STEPS_BEFORE_STEP_CAPTURE = 16
-"""Ordinary steps for each number of rows: a capture takes about as long."""
-
-
-@dataclass
-class _CapturedStep:
-    tokens_B: Tensor
-    state: State
-    """Read by the graph, and overwritten with the state after the step."""
-    held: State | None = None
-    """The value that `state` has a copy of."""
-    logprobs_BV: Tensor = field(default_factory=lambda: torch.empty(0))
-    replay: Callable[[], None] = lambda: None
-
-
-class GraphedStep(Graphed):
-    """Call or replay `step`, in graphs for 1, 2, 4, 8 ... rows.
-
-    A step of fewer rows than its graph has computes the others in vain: they have the states and
-    tokens of earlier steps, and rows do not affect each other. States stay values: what is returned
-    is a copy, and a caller may go on from any earlier state.
-    """
-
-    def __init__(self, step: Step, device: torch.device, capture: Capture | None = None) -> None:
-        super().__init__("steps of decoding", device, capture)
-        self.step = step
-
-    def __call__(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
-        self.num_calls += 1
-        num_rows = len(tokens_B)
-        size = 1 << (num_rows - 1).bit_length()
-        shapes = tuple(tensor.shape[1:] for tensor in state.flatten().values())
-        key = size, torch.is_autocast_enabled("cuda"), shapes
-        with self.capture.here():
-            if self.problem is not None or not 0 < num_rows <= MOST_ROWS:
-                return self.step(tokens_B, state)
-            if key not in self.captured:
-                self.seen[key] = self.seen.get(key, 0) + 1
-                few = self.seen[key] <= STEPS_BEFORE_STEP_CAPTURE
-                if few or self.num_graphs >= MOST_GRAPHS:
-                    return self.capture.run(lambda: self.step(tokens_B, state))
-                if not self._captures(key, lambda: self._capture(size, tokens_B, state)):
-                    return self.step(tokens_B, state)
-            self.num_replayed += 1
-            return self._replay(self.captured[key], tokens_B, state)
-
-    def _capture(self, size: int, tokens_B: Tensor, state: State) -> _CapturedStep:
-        """Capture a step of `size` rows; raise RuntimeError if it is impossible."""
-        rows = torch.arange(size, device=tokens_B.device) % len(tokens_B)
-        captured = _CapturedStep(tokens_B[rows], state.select(rows))
-
-        def work() -> None:
-            captured.logprobs_BV, after = self.step(captured.tokens_B, captured.state)
-            copy_state(after, captured.state)
-
-        # Steps so far had fewer rows: libraries choose, and compile, by shape.
-        self.capture.run(lambda: self.step(captured.tokens_B, captured.state))
-        captured.replay = self.capture.record(work)
-        return captured
-
-    def _replay(
-        self, captured: _CapturedStep, tokens_B: Tensor, state: State
-    ) -> tuple[Tensor, State]:
-        num_rows = len(tokens_B)
-        captured.tokens_B[:num_rows].copy_(tokens_B)
-        if state is not captured.held:
-            copy_state(state, captured.state)
-        captured.replay()
-        captured.held = captured.state.map(lambda tensor: tensor[:num_rows].clone())
-        return captured.logprobs_BV[:num_rows].clone(), captured.held
 
 
 def copy_state(source: State, target: State) -> None:

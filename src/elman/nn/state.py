@@ -56,11 +56,15 @@ class State(Mapping[str, Any]):
 
     def select(self, rows: Tensor | Sequence[int] | slice) -> State:
         """Select batch rows in the given order, with repeats allowed."""
-        if not isinstance(rows, (Tensor, slice)):
-            rows = torch.as_tensor(rows, dtype=torch.long)
+        if isinstance(rows, slice):
+            return self.map(lambda tensor: tensor[rows])
+        index = rows if isinstance(rows, Tensor) else torch.as_tensor(rows, dtype=torch.long)
+        on: dict[torch.device, Tensor] = {}
 
         def pick(tensor: Tensor) -> Tensor:
-            return tensor[rows.to(tensor.device) if isinstance(rows, Tensor) else rows]
+            if tensor.device not in on:  # copy the rows once, not for every tensor
+                on[tensor.device] = index.to(tensor.device)
+            return tensor[on[tensor.device]]
 
         return self.map(pick)
 

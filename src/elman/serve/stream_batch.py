@@ -9,34 +9,43 @@ the batch with its row of the state, and comes back when it does.
 No threads or clocks here; `engine.py` drives it. A stream's tokens do not depend on the other
 streams: rows are computed independently, and each has its own generator.
 
+On a GPU a turn makes several tokens of every stream (`decode/streams_on_device.py`), but only one
+while there are prompts to read or streams without a token.
+
 B rows, T time steps, V vocabulary, K alternatives, N positions of all rows.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
 from elman.decode.options import DecodeOptions
 from elman.decode.prefix import device_of, over_distributions, read
 from elman.decode.processors import process
+from elman.decode.random_numbers import Numbers
 from elman.decode.rows import RowSettings
 from elman.decode.sample import choose, impossible, logprobs_of, most_likely
-from elman.models.decoding import for_streaming
+from elman.decode.streams_on_device import MOST_STEPS, Made, Streams, StreamSteps
+from elman.models.decoding import Decoding, for_decoding
 from elman.models.interface import LanguageModel, reading
+from elman.nn.graphed import Capture
 from elman.nn.state import State
-from elman.serve.prefixes import Prefix, PrefixCache
-from elman.serve.streams import Continuation, Stream
+from elman.serve.prefixes import Place, Prefix, PrefixCache
+from elman.serve.streams import Alternatives, Continuation, Stream
 
 READ_TOKENS = 512
 """Prompt tokens read per turn, which bounds the delay of running streams."""
-READ_TOKENS_ON_A_GPU = 16_384
+READ_TOKENS_ON_A_GPU = 65_536
 """It reads these in less time than a CPU needs for the others."""
 PIECE_LENGTH = 32
 """Tokens of each prompt read at once, rather than fewer tokens of more prompts: what a prompt costs
@@ -45,32 +54,33 @@ CACHE_STRIDE = 128
 """Cache the state at the end of a prompt and after every n-th token of it."""
 
 
-@dataclass
 class _Reading:
     """A prompt that is being read, all but its last token, which the first step reads."""
 
-    streams: list[Stream]
-    """All streams with this prompt."""
-    prefix: Prefix
-    state: State
-    position: int
-    """Tokens that `state` has read."""
-    kind: tuple[bool, bool] = field(init=False)
-    """Whether to score, and with alternatives; prompts of one kind are read together."""
-
-    def __post_init__(self) -> None:
-        wanted = self.streams[0].continuation
-        self.kind = wanted.score_prompt, wanted.score_prompt and wanted.num_alternatives > 0
-
-    @property
-    def left(self) -> int:
+    def __init__(self, stream: Stream, boundary_id: int, state: State) -> None:
+        wanted = stream.continuation
+        self.streams = [stream]
+        """All streams with this prompt."""
+        self.prefix = Prefix((boundary_id, *wanted.prompt))
+        self.state, self.row = state, 0
+        """The state so far is this row of a state that many prompts share."""
+        self.position = 0
+        """Tokens that the state has read."""
+        self.left = len(wanted.prompt)
         """Tokens still to read."""
-        return len(self.prefix) - 1 - self.position
+        self.kind = wanted.score_prompt, wanted.score_prompt and wanted.num_alternatives > 0
+        """Whether to score, and with alternatives; prompts of one kind are read together."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What readings share that another stream with the same prompt can join."""
         return *self.kind, self.prefix.tokens.tobytes()
+
+    def advance(self, number: int, state: State, row: int) -> None:
+        """Note that `number` more tokens were read."""
+        self.position += number
+        self.left -= number
+        self.state, self.row = state, row
 
     @property
     def is_reported(self) -> bool:
@@ -84,6 +94,8 @@ class _Row:
 
     stream: Stream
     state: State
+    row: int
+    """Of the state."""
     last: int
     """The token to read next."""
     counts_1V: Tensor | None = None
@@ -112,8 +124,10 @@ class StreamBatch:
         end_ids: Collection[int] = frozenset(),
         max_streams: int = 256,
         cache: PrefixCache | None = None,
+        capture: Capture | None = None,
     ) -> None:
-        self.model = for_streaming(model)
+        """`capture` makes several tokens per turn also without a GPU, for tests."""
+        self.model = for_decoding(model)
         self.boundary_id = boundary_id
         self.end_ids = frozenset(end_ids)
         self.max_streams = max_streams
@@ -131,6 +145,26 @@ class StreamBatch:
         self._settings: RowSettings | None = None
         """None if rows have changed since."""
         self._counts_BV: Tensor | None = None
+        self.steps: StreamSteps | None = None
+        """What makes several tokens per turn."""
+        on_a_gpu = isinstance(self.model, Decoding) and self._device.type == "cuda"
+        if on_a_gpu or capture is not None:
+            self.steps = StreamSteps(
+                self.model.step,
+                self._device,
+                vocab_size=self.model.vocab_size,
+                end_ids=self.end_ids,
+                capture=capture,
+            )
+        self._made: Streams | None = None
+        """The batch as `steps` left it; None if rows have changed since."""
+        self._numbers = Numbers()
+        self._left_B = np.empty(0, np.int64)
+        """Tokens that each stream may make before it ends or pauses."""
+        self._read_rows: list[int] = []
+        """Streams that pause if they are not read."""
+        self._is_end_V = np.zeros(self.model.vocab_size, np.bool_)
+        self._is_end_V[sorted(self.end_ids)] = True
         self._changed: dict[Stream, None] = {}
 
     @property
@@ -222,32 +256,37 @@ class StreamBatch:
         if not self._queue or room <= 0:
             return
         begun = {row.key: row for row in reversed(self._reading) if not row.is_reported}
+        found: list[tuple[_Reading, int, Place]] = []
         while self._queue and room > 0:
             room -= 1
             stream = self._queue.popleft()
-            prefix = Prefix([self.boundary_id, *stream.continuation.prompt])
-            row = _Reading([stream], prefix, self._initial, 0)
+            row = _Reading(stream, self.boundary_id, self._initial)
             same = begun.setdefault(row.key, row)
             if same is not row:
                 stream.num_cached = max(0, same.position - 1)
                 same.streams.append(stream)
                 continue
             if not stream.continuation.score_prompt:
-                row.position, state = self.cache.longest(row.prefix, len(row.prefix) - 1)
-                row.state = state or self._initial
-                stream.num_cached = max(0, row.position - 1)
+                number, place = self.cache.find(row.prefix, row.left)
+                if place is not None:
+                    found.append((row, number, place))
+                    stream.num_cached = number - 1
+                    row.position = number  # for streams that join
             self._reading.append(row)
+        if found:
+            state = self.cache.states([place for _, _, place in found])
+            for i, (row, number, _) in enumerate(found):
+                row.position = 0
+                row.advance(number, state, i)
 
     def _read_prompts(self) -> None:
         """Read up to `READ_TOKENS` tokens, without padding."""
         budget = READ_TOKENS_ON_A_GPU if self._device.type == "cuda" else READ_TOKENS
-        self._join_ready()
+        self._join_ready(self._reading)
         while self._reading and budget > 0:
             rows, length = self._next_piece(budget)
-            tokens_BT = self._tensor(
-                [row.prefix.tokens[row.position : row.position + length] for row in rows]
-            )
-            state = State.cat([row.state for row in rows])
+            tokens_BT = self._piece(rows, 0, length)
+            state = _gathered(rows)
             if rows[0].streams[0].continuation.score_prompt:
                 state = self._score(rows, tokens_BT, length, state)
             else:
@@ -255,11 +294,16 @@ class StreamBatch:
             budget -= length * len(rows)
             self.statistics.prompt_tokens += length * len(rows)
             for i, row in enumerate(rows):
-                row.state = state.select(slice(i, i + 1))  # an index would wait for a GPU
-                row.position += length
-                if row.left == 0 or row.position % CACHE_STRIDE == 0:
-                    self.cache.put(row.prefix, row.position, row.state)
-            self._join_ready()
+                row.advance(length, state, i)
+            self.cache.put_all(
+                (
+                    (row.prefix, row.position, row.row)
+                    for row in rows
+                    if row.left == 0 or row.position % CACHE_STRIDE == 0
+                ),
+                state,
+            )
+            self._join_ready(rows)
 
     def _next_piece(self, budget: int) -> tuple[list[_Reading], int]:
         """Prompts to read together, the first one among them, and how many tokens of each."""
@@ -277,9 +321,7 @@ class StreamBatch:
 
     def _score(self, rows: list[_Reading], tokens_BT: Tensor, length: int, state: State) -> State:
         """Read a piece of prompts, and report the log probabilities of its tokens."""
-        targets_BT = self._tensor(
-            [row.prefix.tokens[row.position + 1 : row.position + 1 + length] for row in rows]
-        )
+        targets_BT = self._piece(rows, 1, length)
         k = max(stream.continuation.num_alternatives for row in rows for stream in row.streams)
         if k == 0:
             logprobs_BT, state = self.model.logprobs(tokens_BT, targets_BT, state)
@@ -303,9 +345,9 @@ class StreamBatch:
                 ]
         return state
 
-    def _join_ready(self) -> None:
+    def _join_ready(self, rows: list[_Reading]) -> None:
         """Add streams whose prompts are read to the batch; finish those that generate nothing."""
-        ready = [row for row in self._reading if row.left == 0]
+        ready = [row for row in rows if row.left == 0]
         if not ready:
             return
         self._reading = [row for row in self._reading if row.left]
@@ -315,7 +357,7 @@ class StreamBatch:
                 if stream.continuation.config is None:
                     self._finish(stream, "length")
                 else:
-                    joining.append(_Row(stream, row.state, row.prefix.tokens[-1]))
+                    joining.append(_Row(stream, row.state, row.row, row.prefix.tokens[-1]))
         self._join(joining)
 
     def _join(self, rows: list[_Row]) -> None:
@@ -333,11 +375,20 @@ class StreamBatch:
                     *(nothing if one is None else one for one in counts),
                 ]
             )
-        self._streams += [row.stream for row in rows]
-        self._state = State.cat([self._state, *(row.state for row in rows)])
+        state = _gathered(rows)
+        self._state = State.cat([self._state, state]) if self._streams else state
         last_B = self._tensor([row.last for row in rows])
         self._tokens_B = torch.cat([self._tokens_B, last_B])
-        self._settings = None
+        streams, self._made = [row.stream for row in rows], None
+        if self.steps is not None:
+            self._numbers.add([stream.generator for stream in streams])
+            self._left_B = np.concatenate([self._left_B, _left(streams)])
+        if self._settings is not None and self.steps is not None:
+            self._settings = self._settings.join(self._settings_of(streams, self._device))
+        else:
+            self._settings = None
+        self._streams += streams
+        self._note_readers()
 
     def _pause(self, rows: list[int]) -> None:
         """Take streams out of the batch that nobody reads; `_keep` drops their rows."""
@@ -345,8 +396,10 @@ class StreamBatch:
             stream, counts_BV = self._streams[row], self._counts_BV
             counts_1V = None if counts_BV is None else counts_BV[row : row + 1].clone()
             state = self._state.select([row])
-            self._paused.append(_Row(stream, state, stream.tokens[-1], counts_1V))
+            self._paused.append(_Row(stream, state, 0, stream.tokens[-1], counts_1V))
             stream.paused = True
+            if self.steps is not None:
+                self._numbers.take_back(row)
 
     def _resume(self) -> None:
         """Take streams back into the batch that are read again, as many as there is room for."""
@@ -360,12 +413,87 @@ class StreamBatch:
         self._join(ready)
 
     def _step(self) -> None:
-        """Make the next token of every stream."""
+        """Make the next token of every stream, or the next ones."""
+        if self.steps is None:
+            self._step_here()
+        else:
+            self._step_there(self.steps)
+
+    def _step_there(self, steps: StreamSteps) -> None:
+        """Make tokens on the device: one if somebody waits for it, else several."""
+        for row in self._read_rows:
+            self._left_B[row] = _left([self._streams[row]])[0]
+        num_steps = min(MOST_STEPS, int(self._left_B.max()))
+        k = max(stream.continuation.num_alternatives for stream in self._streams)
+        if k or self._reading or not all(stream.tokens for stream in self._streams):
+            num_steps = 1
+        if self._made is None:
+            settings = self._row_settings(self._device)
+            self._made = Streams(self._tokens_B, self._state, settings, self._counts_BV)
+        made, self._made = steps(self._made, self._left_B, self._numbers.coming(num_steps))
+        self._tokens_B, self._state = self._made.tokens_B, self._made.state
+        self._counts_BV = self._made.counts_BV
+        if k:
+            assert self._made.logprobs_BV is not None
+            some = most_likely(self._made.logprobs_BV, k)
+            for stream, alternatives in zip(self._streams, some, strict=True):
+                _note_alternatives(stream, alternatives)
+        self.statistics.steps += num_steps
+        self._take(made)
+
+    def _take(self, made: Made) -> None:
+        """Hand out what was made, and remove the streams that ended or pause."""
+        num_steps = len(made.tokens_KB)
+        failed_KB = np.isnan(made.logprobs_KB)
+        ends_KB = self._is_end_V[made.tokens_KB] | failed_KB
+        ended_B = ends_KB.any(axis=0)
+        number_B = np.minimum(
+            np.where(ended_B, ends_KB.argmax(axis=0) + 1, num_steps), self._left_B
+        )
+        last_B = (number_B - 1, np.arange(len(number_B)))
+        ended_B = ends_KB[last_B]
+        failed_B = failed_KB[last_B]
+        self._left_B -= number_B
+        self._numbers.use(number_B)
+        self.statistics.generated_tokens += int(number_B.sum())
+        # One list: thousands of small ones at a time would start the garbage collector.
+        tokens, logprobs = made.tokens_KB.T.ravel().tolist(), made.logprobs_KB.T.ravel().tolist()
+        numbers, first = (number_B - failed_B).tolist(), 0
+        for stream, number in zip(self._streams, numbers, strict=True):
+            stream.logprobs += logprobs[first : first + number]
+            stream.tokens += tokens[first : first + number]  # readers look at these first
+            first += num_steps
+        self._changed.update(dict.fromkeys(self._streams))
+        leaving_B = ended_B | (self._left_B == 0)
+        unread: list[int] = []
+        for row in np.flatnonzero(leaving_B).tolist():
+            stream = self._streams[row]
+            if failed_B[row]:
+                self._finish(stream, "error", impossible())
+            elif ended_B[row]:
+                self._finish(stream, "stop")
+            elif len(stream.tokens) >= stream.max_tokens:
+                self._finish(stream, "length")
+            else:
+                unread.append(row)
+        self._leave(np.flatnonzero(~leaving_B).tolist(), unread)
+
+    def _leave(self, left: list[int], unread: list[int]) -> None:
+        """Remove all streams but those `left`; `unread` ones pause."""
+        self._pause(unread)
+        if len(left) < len(self._streams):
+            self._cache_states(left)
+            self._keep(left)
+
+    def _step_here(self) -> None:
+        """Make a token of every stream, which the host chooses."""
         logprobs_BV, self._state = self.model.step(self._tokens_B, self._state)
-        settings = self._row_settings(logprobs_BV)
+        settings = self._row_settings(logprobs_BV.device)
+        if settings.has_penalties and self._counts_BV is None:
+            self._counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32)
         scores_BV = process(logprobs_BV, settings, self._counts_BV)
         tokens_B, possible = choose(
-            scores_BV, settings, [stream.generator for stream in self._streams]
+            scores_BV, settings, [stream.generator.source for stream in self._streams]
         )
         if self._counts_BV is not None:
             self._counts_BV.scatter_add_(
@@ -383,10 +511,7 @@ class StreamBatch:
             if not possible[row] or math.isnan(chosen[row]):
                 self._finish(stream, "error", impossible())
                 continue
-            if k:
-                stream.alternatives.append(
-                    alternatives[row][: stream.continuation.num_alternatives]
-                )
+            _note_alternatives(stream, alternatives[row])
             stream.logprobs.append(chosen[row])
             stream.tokens.append(tokens[row])
             self._changed[stream] = None
@@ -398,42 +523,91 @@ class StreamBatch:
                 unread.append(row)
             else:
                 left.append(row)
-        self._pause(unread)
-        if len(left) < len(self._streams):
-            self._cache_states(left)
-            self._keep(left)
+        self._leave(left, unread)
 
-    def _row_settings(self, logprobs_BV: Tensor) -> RowSettings:
+    def _row_settings(self, device: torch.device) -> RowSettings:
         if self._settings is None:
-            configs = [stream.continuation.config or DecodeOptions() for stream in self._streams]
-            self._settings = RowSettings.of(configs, logprobs_BV.device)
-            if not self._settings.has_penalties:
-                self._counts_BV = None
-            elif self._counts_BV is None:
-                # Rows without penalties need no counts, and rows with them have no tokens yet.
-                self._counts_BV = torch.zeros_like(logprobs_BV, dtype=torch.float32)
+            self._settings = self._settings_of(self._streams, device)
+        # Rows without penalties need no counts, and rows with them have no tokens yet.
+        if not self._settings.has_penalties:
+            self._counts_BV = None
         return self._settings
 
     def _cache_states(self, left: list[int]) -> None:
         """Cache the states of streams cut by their length: many are continued later."""
+        entries = []
         for row in set(range(len(self._streams))) - set(left):
             stream = self._streams[row]
             if stream.finish_reason == "length" and self.cache.max_bytes:
                 prompt = stream.continuation.prompt
                 prefix = Prefix([self.boundary_id, *prompt, *stream.tokens[:-1]])
-                self.cache.put(prefix, len(prefix), self._state.select([row]))
+                entries.append((prefix, len(prefix), row))
+        if entries:
+            self.cache.put_all(entries, self._state)
 
     def _keep(self, rows: list[int]) -> None:
         """Drop all other rows of the batch."""
         if len(rows) == len(self._streams):
             return
-        self._streams = [self._streams[row] for row in rows]
-        self._state = self._state.select(rows)
+        self._streams, self._made = [self._streams[row] for row in rows], None
         index = torch.tensor(rows, dtype=torch.long, device=self._device)
+        self._state = self._state.select(index)
         self._tokens_B = self._tokens_B[index]
         if self._counts_BV is not None:
             self._counts_BV = self._counts_BV[index.to(self._counts_BV.device)]
-        self._settings = None
+        if self.steps is not None:
+            self._numbers.keep(rows)
+            self._left_B = self._left_B[rows]
+        if self._settings is not None and self.steps is not None and rows:
+            self._settings = self._settings.keep(index, self._options_of(self._streams))
+        else:
+            self._settings = None
+        self._note_readers()
 
-    def _tensor(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
-        return torch.tensor(ids, dtype=torch.long, device=self._device)
+    def _settings_of(self, streams: Sequence[Stream], device: torch.device) -> RowSettings:
+        return RowSettings.of(self._options_of(streams), device)
+
+    def _options_of(self, streams: Sequence[Stream]) -> list[DecodeOptions]:
+        return [stream.continuation.config or DecodeOptions() for stream in streams]
+
+    def _note_readers(self) -> None:
+        self._read_rows = [
+            row
+            for row, stream in enumerate(self._streams)
+            if stream.continuation.max_unread is not None
+        ]
+
+    def _piece(self, rows: list[_Reading], offset: int, length: int) -> Tensor:
+        """(B, T) tokens of prompts, from `offset` after those that were read."""
+        tokens = array("q")
+        for row in rows:
+            first = row.position + offset
+            tokens += row.prefix.tokens[first : first + length]
+        return self._tensor(tokens).view(len(rows), length)
+
+    def _tensor(self, ids: Sequence[int]) -> Tensor:
+        return torch.from_numpy(np.array(ids, np.int64)).to(self._device)
+
+
+def _gathered(rows: Sequence[_Reading | _Row]) -> State:
+    """The state of each, in one state."""
+    states = {id(row.state): row.state for row in rows}
+    firsts, number = {}, 0
+    for key, state in states.items():
+        firsts[key] = number
+        number += state.batch_size
+    whole = State.cat(list(states.values())) if len(states) > 1 else rows[0].state
+    places = [firsts[id(row.state)] + row.row for row in rows]
+    return whole if places == list(range(number)) else whole.select(places)
+
+
+def _left(streams: Sequence[Stream]) -> NDArray[np.int64]:
+    """Tokens that each may make before it ends or pauses."""
+    left = [max(1, min(one.max_tokens, one.pause_at) - len(one.tokens)) for one in streams]
+    return np.array(left, np.int64)
+
+
+def _note_alternatives(stream: Stream, alternatives: Alternatives) -> None:
+    """Report as many as the stream asked for beside its next token."""
+    if number := stream.continuation.num_alternatives:
+        stream.alternatives.append(alternatives[:number])

@@ -7,11 +7,11 @@ no lock is needed. A slow reader delays no other stream: its tokens wait in the 
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 
 from elman.base.errors import ElmanError
 from elman.decode.options import DecodeOptions
+from elman.decode.random_numbers import Generator
 
 Alternatives = tuple[tuple[int, float], ...]
 
@@ -52,7 +52,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         config = self.continuation.config
-        self.generator = random.Random(None if config is None else config.seed)
+        self.generator = Generator(None if config is None else config.seed)
         self.max_tokens = 0 if config is None else config.max_tokens
         unread = self.continuation.max_unread
         self.pause_at = self.max_tokens if unread is None else unread

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from elman import testing
 from elman.base.errors import ElmanError, UsageError
+from elman.decode import streams_on_device
 from elman.decode.options import DecodeOptions
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
@@ -22,6 +23,7 @@ from elman.models.mixture import Mixture
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
+from elman.nn.graphed import Capture
 from elman.nn.state import State
 from elman.serve import stream_batch as batch_module
 from elman.serve.prefixes import PrefixCache
@@ -29,6 +31,7 @@ from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
 from elman.tasks.counted_model import CountedLM
 from elman.tasks.ngram.settings import NgramConfig
+from stand_ins import Repeat
 from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
@@ -52,6 +55,10 @@ MODELS: dict[str, LanguageModel] = {
     "n-grams": ngram(),
     "mixture": Mixture([network("gru torch"), ngram()], [0.6, 0.4]),
 }
+
+
+CAPTURES = [None, Repeat(), Repeat(error="operation not permitted")]
+"""One token per turn; several, replayed; several, not replayed."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +131,20 @@ def alone(model: LanguageModel, request: Continuation) -> list[Any]:
     )
 
 
+@pytest.mark.parametrize("capture", CAPTURES)
 @pytest.mark.parametrize("name", MODELS)
 @given(VISITS, st.integers(1, 4), st.sampled_from([0, 1 << 20]), st.sampled_from([1, 5, 512]))
 @settings(max_examples=8)
 def test_streams_say_in_company_what_they_say_alone(
-    name: str, visits: list[Visit], max_streams: int, cache_bytes: int, read_tokens: int
+    name: str,
+    capture: Capture | None,
+    visits: list[Visit],
+    max_streams: int,
+    cache_bytes: int,
+    read_tokens: int,
 ) -> None:
     """Whoever joins and leaves, at whatever token, however little is read at a time, with prefixes
-    known or not."""
+    known or not, and with one token per turn or several, replayed or not."""
     model = MODELS[name]
     batch = StreamBatch(
         model,
@@ -139,8 +152,10 @@ def test_streams_say_in_company_what_they_say_alone(
         end_ids=ENDS,
         max_streams=max_streams,
         cache=PrefixCache(cache_bytes),
+        capture=capture,
     )
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams_on_device, "STEPS_BEFORE_CAPTURE", 1)
         patch.setattr(batch_module, "READ_TOKENS", read_tokens)
         patch.setattr(batch_module, "CACHE_STRIDE", 4)
         streams = run(batch, visits)
@@ -156,6 +171,7 @@ def test_streams_say_in_company_what_they_say_alone(
             assert number == min(visit.leaves_after, number)
         else:
             assert number == len(steps)
+            assert len(stream.logprobs) == number
             assert stream.finish_reason == steps[-1].finish_reason
         if visit.request.score_prompt and number:
             scores_prompt(model, stream)
@@ -287,14 +303,15 @@ def test_prompts_are_read_in_pieces_that_are_not_small(
     assert [len(stream.tokens) for stream in streams] == [1] * num_begun + [0] * (100 - num_begun)
 
 
-def test_one_row_without_a_possible_token_fails_alone() -> None:
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_one_row_without_a_possible_token_fails_alone(capture: Capture | None) -> None:
     class Broken(Counting):
         def step(self, tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
             logprobs_BV, state = super().step(tokens_B, state)
             logprobs_BV[tokens_B == 7] = torch.nan
             return logprobs_BV, state
 
-    batch = StreamBatch(Broken(), boundary_id=BOUNDARY)
+    batch = StreamBatch(Broken(), boundary_id=BOUNDARY, capture=capture)
     bad, good = run(batch, [Visit(0, ask([7]), None), Visit(0, ask([1]), None)])
     assert bad.finish_reason == "error"
     assert isinstance(bad.error, ElmanError)
@@ -320,6 +337,7 @@ def test_tokens_from_another_vocabulary_are_refused(token: int) -> None:
         batch.check(ask([1], logit_bias={token: 1.0}))
 
 
+@pytest.mark.parametrize("capture", CAPTURES)
 @given(
     st.lists(st.tuples(CONFIGS, st.integers(1, 4)), min_size=1, max_size=5),
     st.integers(1, 3),
@@ -327,10 +345,15 @@ def test_tokens_from_another_vocabulary_are_refused(token: int) -> None:
 )
 @settings(max_examples=5)
 def test_pausing_changes_no_token(
-    wanted: list[tuple[DecodeOptions, int]], max_streams: int, chance: random.Random
+    capture: Capture | None,
+    wanted: list[tuple[DecodeOptions, int]],
+    max_streams: int,
+    chance: random.Random,
 ) -> None:
     model = MODELS["network"]
-    batch = StreamBatch(model, boundary_id=BOUNDARY, end_ids=ENDS, max_streams=max_streams)
+    batch = StreamBatch(
+        model, boundary_id=BOUNDARY, end_ids=ENDS, max_streams=max_streams, capture=capture
+    )
     streams = [
         Stream(Continuation(prompt=(1, 2), config=config, max_unread=unread))
         for config, unread in wanted
@@ -348,3 +371,39 @@ def test_pausing_changes_no_token(
     for stream in streams:
         steps = alone(model, stream.continuation)
         assert stream.tokens == [step.token for step in steps]
+
+
+def test_several_tokens_per_turn_once_every_stream_has_its_first() -> None:
+    batch = StreamBatch(MODELS["network"], boundary_id=BOUNDARY, capture=Repeat())
+    first = Stream(ask([1], max_tokens=30))
+    batch.add(first)
+    lengths = []
+    for _ in range(3):
+        batch.advance()
+        lengths.append(len(first.tokens))
+    second = Stream(ask([2], max_tokens=3))
+    batch.add(second)
+    while not batch.is_idle:
+        batch.advance()
+        lengths.append(len(first.tokens))
+    assert lengths == [1, 9, 17, 18, 26, 30]
+    for stream in (first, second):
+        steps = alone(MODELS["network"], stream.continuation)
+        assert stream.tokens == [step.token for step in steps][: len(stream.tokens)]
+
+
+def test_alternatives_are_noted_only_where_they_are_asked_for() -> None:
+    batch = StreamBatch(MODELS["network"], boundary_id=BOUNDARY)
+    without, with_some = (
+        Stream(ask([1], max_tokens=9)),
+        Continuation(
+            prompt=(2,), config=DecodeOptions(max_tokens=3, greedy=True), num_alternatives=2
+        ),
+    )
+    batch.add(without)
+    batch.advance()
+    batch.add(other := Stream(with_some))
+    while not batch.is_idle:
+        batch.advance()
+    assert without.alternatives == []  # its reader expects none, or one for every token
+    assert [len(some) for some in other.alternatives] == [2] * len(other.tokens)
