@@ -25,8 +25,8 @@ SOURCES = Path(elman.__file__).parent
 NAMES = {option.name for option in fields(DecodeOptions)}
 ELSEWHERE = {"seed", "temperature", "greedy", "max_tokens", "num_samples", "beam_size", "unk"}
 """Names that also mean other things, or that callers set; the others stand in decode/ alone."""
-BY_NAME = {"logit_bias": 4}
-"""Files outside decode/ that check or set it: the server and a benchmark."""
+BY_NAME = {"logit_bias": 5}
+"""Files outside decode/ that check or set it: the server and two benchmarks."""
 
 
 @pytest.mark.parametrize(

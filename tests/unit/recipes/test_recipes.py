@@ -115,6 +115,7 @@ def test_awd_lstm_is_the_penn_treebank_s_at_its_size() -> None:
     derived, notes = automatic.derived(recipes.read("awd-lstm"), a_text(5_100_000, "pretokenized"))
     published = recipes.read("ptb-awd-lstm")
     derived["tokenizer"] = published["tokenizer"]
+    assert [derived["schedule"].pop(name) for name in ("hold", "final")] == [0.0, 0.0]  # defaults
     assert derived == published
     assert "for about 930,000 tokens: model.hidden_size 1150" in notes[0]
     larger, _ = automatic.derived(recipes.read("awd-lstm"), a_text(10_800_000, "pretokenized"))
