@@ -19,24 +19,33 @@ rows = [json.loads(line) for line in (HERE / "h200.jsonl").read_text().splitline
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
 
 SCANS = {
-    "Elman, graphed": "ours, graphed",
-    "jax": "jax.lax.associative_scan",
-    "log space, graphed": "log space, graphed",
-    "torch, graphed": "torch associative_scan {mode}, graphed",
+    "Elman, graphed": ("ours", "log space, graphed"),
+    "jax": ("peer", "jax.lax.associative_scan, graphed"),
+    "log space, graphed": ("peer", "log space, graphed"),
+    "torch, graphed": ("peer", "torch's associative_scan, generic, graphed"),
 }
-found = [row for row in rows if row.get("part") == "scan"]
-for number, (label, key) in enumerate(SCANS.items()):
-    for place, row in enumerate(found):
-        mode = "pointwise" if key.format(mode="pointwise") in row["us"] else "generic"
-        microseconds = row["us"][key.format(mode=mode)]
+found = {
+    (row["name"].removeprefix("scan beside "), row["settings"]["num_steps"]): row
+    for row in rows
+    if row.get("name", "").startswith("scan beside ")
+}
+sizes = {row["settings"]["num_steps"]: row["settings"] for row in found.values()}
+for number, (label, (side, name)) in enumerate(SCANS.items()):
+    for place, num_steps in enumerate(sizes):
+        if (name, num_steps) not in found:
+            continue
+        microseconds = num_steps * found[name, num_steps][side]
         at = place + 0.2 * (number - 1.5)
         shown = label if place == 0 else None
         left.bar(at, microseconds, 0.18, color=f"C{number}", label=shown)
         left.text(at, microseconds * 1.05, f"{microseconds:,.0f}", ha="center", fontsize=8)
 left.set_yscale("log")
 left.set_ylabel("microseconds, forward and backward")
-sizes = ["{steps} steps, batch {batch}, {units} units".format(**row) for row in found]
-left.set_xticks(range(len(found)), sizes, fontsize=8)
+names = [
+    "{num_steps:,} steps, batch {batch_size}, {hidden_size:,} units".format(**size)
+    for size in sizes.values()
+]
+left.set_xticks(range(len(names)), names, fontsize=8)
 
 sides = [row for row in rows if row.get("part") == "side by side" and row["batch"] == 20]
 units = [row["units"] for row in sides]

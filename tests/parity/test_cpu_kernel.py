@@ -220,37 +220,9 @@ def test_any_number_of_threads(num_threads: int, half: bool, by_units: bool) -> 
 
 
 @pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
-@pytest.mark.parametrize("num_threads", [1, 3, 16])
-@pytest.mark.parametrize(
-    ("num_rows", "num_columns", "sizes"),
-    [(1, 4, (1, 3)), (70, 36, (5, 33)), (1300, 280, (65, 32))],
-)
-def test_sums_over_all_rows(
-    num_rows: int, num_columns: int, sizes: tuple[int, ...], num_threads: int
-) -> None:
-    """Odd rows and columns, more rows than are multiplied at once; padding may be anything."""
-    torch.manual_seed(0)
-    left = torch.randn(num_rows, num_columns).bfloat16()
-    rights = [(torch.randn(num_rows, blocks.even(size)).bfloat16(), size) for size in sizes]
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
-        found = blocks.sums_over_rows(left, rights, num_threads)
-    finally:
-        torch.set_num_threads(before)
-    for (right, size), sums in zip(rights, found, strict=True):
-        exact = left.double().t() @ right[:, :size].double()
-        torch.testing.assert_close(sums.double(), exact, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
 @pytest.mark.parametrize(("row_groups", "num_threads"), [(2, 5), (3, 13), (4, 16)])
-def test_groups_of_rows_and_of_units(
-    row_groups: int, num_threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Threads that divide rows and units, and sums over all rows, as processors with tiles do it:
-    the same as one thread to rounding, run after run."""
-    monkeypatch.setattr(blocks, "has_tiles", lambda: True)
+def test_groups_of_rows_and_of_units(row_groups: int, num_threads: int) -> None:
+    """Threads that divide rows and units: the same as one thread to rounding, run after run."""
     torch.manual_seed(0)
     stack = Stack(StackConfig(hidden_size=70, num_layers=2, kernel="cpu"), 5)
     inputs_BTI, lengths_B = torch.randn(21, 6, 5), torch.arange(21) % 6 + 1

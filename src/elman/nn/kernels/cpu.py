@@ -205,8 +205,9 @@ class _HalfLSTM(torch.autograd.Function):
             W_panels = blocks.Panels([W], transposed=False, num_threads=num_threads)
             blocks.product(flat, W_panels, to_x.flatten(0, 1), num_threads)
             to_x = to_x.to(ctx.dtype)
-        rights = [(half_x.flatten(0, 1), num_inputs), (half_h[:-1].flatten(0, 1), size)]
-        to_W, to_U = blocks.products_over_rows(flat, rights, batch.plan.num_threads)
+        # Sums over all steps are float32 in oneDNN and rounded once.
+        to_W = torch.mm(flat.t(), half_x.flatten(0, 1))[:, :num_inputs].float()
+        to_U = torch.mm(flat.t(), half_h[:-1].flatten(0, 1))[:, :size].float()
         return None, to_x, to_W, to_U, to_bias.sum(0).float(), to_h, to_c
 
 

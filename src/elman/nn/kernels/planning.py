@@ -443,9 +443,12 @@ class _Pace(NamedTuple):
     """Rows that are multiplied at once: fewer take as long."""
     waiting: float
     """Nanoseconds for threads to meet."""
+    fewest_threads: int
+    """Fewer divide the rows as long as each has a block of them, whatever the times above are."""
 
 
-WITH_TILES, WITHOUT_TILES = _Pace(650.0, 12.0, 16, 1000.0), _Pace(100.0, 100.0, 1, 5000.0)
+WITH_TILES = _Pace(650.0, 12.0, 16, 1000.0, 3)
+WITHOUT_TILES = _Pace(100.0, 100.0, 1, 5000.0, 1)
 """Measured with AMX on a 16-core Xeon, and with AVX-512 on an EPYC (Zen 4)."""
 UNIT_NANOSECONDS = 3.0
 """To compute the gates of one unit of one row."""
@@ -480,6 +483,9 @@ def _grid(work: _Work) -> tuple[int, int]:
         return computed + read / pace.bytes_read + waiting
 
     asked = limits.row_groups
+    few_threads = work.num_threads < pace.fewest_threads
+    if asked is None and few_threads and batch_size >= work.num_threads * pace.row_block:
+        return most_rows, 1
     choices = range(1, most_rows + 1) if asked is None else [min(asked, most_rows)]
     grids = [
         (row_groups, unit_groups)

@@ -54,7 +54,6 @@ class Field:
 Floats1 = Annotated[Any, Field(np.dtype(np.float32), 1)]
 Floats2 = Annotated[Any, Field(np.dtype(np.float32), 2)]
 Floats3 = Annotated[Any, Field(np.dtype(np.float32), 3)]
-Halves1 = Annotated[Any, Field(np.dtype(np.uint16), 1)]
 Halves2 = Annotated[Any, Field(np.dtype(np.uint16), 2)]
 Halves3 = Annotated[Any, Field(np.dtype(np.uint16), 3)]
 """bfloat16, which loops see as the upper half of the bits of a float32."""

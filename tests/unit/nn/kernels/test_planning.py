@@ -101,25 +101,28 @@ def test_sizes_decide_an_lstm(shape: tuple[int, int], limits: dict[str, Any], te
 
 @pytest.mark.skipif(bool(blocks.problem()), reason="no products in bfloat16 here")
 @pytest.mark.parametrize(
-    ("num_threads", "text"),
+    ("num_threads", "rows", "text"),
     [
-        (1, "one thread"),
-        (2, "units over 2 threads"),
-        (8, "4 groups of rows by 2 of units over 8 threads"),
-        (13, "4 groups of rows by 3 of units over 12 threads"),
-        (16, "4 groups of rows by 4 of units over 16 threads"),
+        (1, 64, "one thread"),
+        (2, 64, "rows over 2 threads"),
+        (2, 32, "rows over 2 threads"),
+        (2, 20, "units over 2 threads"),
+        (8, 64, "4 groups of rows by 2 of units over 8 threads"),
+        (13, 64, "4 groups of rows by 3 of units over 12 threads"),
+        (16, 64, "4 groups of rows by 4 of units over 16 threads"),
     ],
 )
 def test_tiles_divide_rows_and_units(
-    num_threads: int, text: str, monkeypatch: pytest.MonkeyPatch
+    num_threads: int, rows: int, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With AMX each part has 16 rows, and its part of the matrix stays in a core's cache."""
+    """With AMX each part has 16 rows, and its part of the matrix stays in a core's cache; two
+    threads divide the rows if both have as many."""
     monkeypatch.setattr(blocks, "has_tiles", lambda: True)
     planning._decide.cache_clear()
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             limits = KernelLimits(num_threads=num_threads)
-            found = planned(LSTMCell(512, 512), (64, 128), limits=limits)
+            found = planned(LSTMCell(512, 512), (rows, 128), limits=limits)
     finally:
         planning._decide.cache_clear()
     assert found.describe().partition(", products")[0] == f"cpu: compiled loop, {text}"
