@@ -81,10 +81,11 @@ class Numbers:
 
     def add(self, generators: Sequence[Generator]) -> None:
         """Add rows."""
-        self._generators += generators
         fresh = len(generators)
-        self._ready_BN = np.concatenate([self._ready_BN, np.empty((fresh, NUMBERS))])
-        self._used_B = np.concatenate([self._used_B, np.full(fresh, NUMBERS)])
+        ready_BN = np.concatenate([self._ready_BN, np.empty((fresh, NUMBERS))])
+        used_B = np.concatenate([self._used_B, np.full(fresh, NUMBERS)])
+        self._ready_BN, self._used_B = ready_BN, used_B
+        self._generators += generators
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""

@@ -138,13 +138,9 @@ class StreamBatch:
         with reading(self.model):
             self._initial = self.model.initial_state(1)
         self._device = device_of(self._initial)
-        self._streams: list[Stream] = []
         self._paused: list[_Row] = []
-        self._state = self._initial.select([])
-        self._tokens_B = torch.empty(0, dtype=torch.long, device=self._device)
-        self._settings: RowSettings | None = None
-        """None if rows have changed since."""
-        self._counts_BV: Tensor | None = None
+        self._no_state = self._initial.select([])
+        self._no_tokens = torch.empty(0, dtype=torch.long, device=self._device)
         self.steps: StreamSteps | None = None
         """What makes several tokens per turn."""
         on_a_gpu = isinstance(self.model, Decoding) and self._device.type == "cuda"
@@ -156,6 +152,18 @@ class StreamBatch:
                 end_ids=self.end_ids,
                 capture=capture,
             )
+        self._is_end_V = np.zeros(self.model.vocab_size, np.bool_)
+        self._is_end_V[sorted(self.end_ids)] = True
+        self._changed: dict[Stream, None] = {}
+        self._empty()
+
+    def _empty(self) -> None:
+        """Make the batch one without streams, whatever it is."""
+        self._streams: list[Stream] = []
+        self._state, self._tokens_B = self._no_state, self._no_tokens
+        self._settings: RowSettings | None = None
+        """None if rows have changed since."""
+        self._counts_BV: Tensor | None = None
         self._made: Streams | None = None
         """The batch as `steps` left it; None if rows have changed since."""
         self._numbers = Numbers()
@@ -163,9 +171,6 @@ class StreamBatch:
         """Tokens that each stream may make before it ends or pauses."""
         self._read_rows: list[int] = []
         """Streams that pause if they are not read."""
-        self._is_end_V = np.zeros(self.model.vocab_size, np.bool_)
-        self._is_end_V[sorted(self.end_ids)] = True
-        self._changed: dict[Stream, None] = {}
 
     @property
     def num_waiting(self) -> int:
@@ -205,13 +210,14 @@ class StreamBatch:
 
     def fail(self, error: ElmanError) -> list[Stream]:
         """End every stream with an error."""
-        streams = self._all()
+        streams = list(dict.fromkeys(self._all()))
         self._queue.clear()
         self._reading.clear()
         self._paused.clear()
-        self._keep([])
+        self._empty()
         for stream in streams:
-            self._finish(stream, "error", error)
+            if stream.finish_reason is None:
+                self._finish(stream, "error", error)
         return streams
 
     def advance(self) -> list[Stream]:
@@ -350,43 +356,50 @@ class StreamBatch:
         ready = [row for row in rows if row.left == 0]
         if not ready:
             return
+        self._join(
+            [
+                _Row(stream, row.state, row.row, row.prefix.tokens[-1])
+                for row in ready
+                for stream in row.streams
+                if stream.continuation.config is not None
+            ]
+        )
         self._reading = [row for row in self._reading if row.left]
-        joining = []
         for row in ready:
             for stream in row.streams:
                 if stream.continuation.config is None:
                     self._finish(stream, "length")
-                else:
-                    joining.append(_Row(stream, row.state, row.row, row.prefix.tokens[-1]))
-        self._join(joining)
 
     def _join(self, rows: list[_Row]) -> None:
-        """Add rows to the batch."""
+        """Add rows to the batch: all of them, or none if it fails, as without memory. The caller
+        drops them elsewhere afterwards, so that `fail` finds them."""
         if not rows:
             return
+        counts_BV = self._counts_BV
         counts = [row.counts_1V for row in rows]
-        known = next((one for one in (self._counts_BV, *counts) if one is not None), None)
+        known = next((one for one in (counts_BV, *counts) if one is not None), None)
         if known is not None:
             before = known.new_zeros(len(self._streams), self.model.vocab_size)
             nothing = known.new_zeros(1, self.model.vocab_size)
-            self._counts_BV = torch.cat(
+            counts_BV = torch.cat(
                 [
-                    before if self._counts_BV is None else self._counts_BV,
+                    before if counts_BV is None else counts_BV,
                     *(nothing if one is None else one for one in counts),
                 ]
             )
         state = _gathered(rows)
-        self._state = State.cat([self._state, state]) if self._streams else state
+        if self._streams:
+            state = State.cat([self._state, state])
         last_B = self._tensor([row.last for row in rows])
-        self._tokens_B = torch.cat([self._tokens_B, last_B])
-        streams, self._made = [row.stream for row in rows], None
+        tokens_B = torch.cat([self._tokens_B, last_B])
+        streams, left_B, settings = [row.stream for row in rows], self._left_B, None
         if self.steps is not None:
+            left_B = np.concatenate([left_B, _left(streams)])
+            if self._settings is not None:
+                settings = self._settings.join(self._settings_of(streams, self._device))
             self._numbers.add([stream.generator for stream in streams])
-            self._left_B = np.concatenate([self._left_B, _left(streams)])
-        if self._settings is not None and self.steps is not None:
-            self._settings = self._settings.join(self._settings_of(streams, self._device))
-        else:
-            self._settings = None
+        self._state, self._tokens_B, self._counts_BV = state, tokens_B, counts_BV
+        self._left_B, self._settings, self._made = left_B, settings, None
         self._streams += streams
         self._note_readers()
 
@@ -407,10 +420,10 @@ class StreamBatch:
             return
         room = max(0, self.max_streams - self.num_streams)
         ready = [row for row in self._paused if row.stream.can_go_on][:room]
+        self._join(ready)
         for row in ready:
             row.stream.paused = False
         self._paused = [row for row in self._paused if row.stream.paused]
-        self._join(ready)
 
     def _step(self) -> None:
         """Make the next token of every stream, or the next ones."""
@@ -549,6 +562,9 @@ class StreamBatch:
         """Drop all other rows of the batch."""
         if len(rows) == len(self._streams):
             return
+        if not rows:
+            self._empty()
+            return
         self._streams, self._made = [self._streams[row] for row in rows], None
         index = torch.tensor(rows, dtype=torch.long, device=self._device)
         self._state = self._state.select(index)
@@ -558,7 +574,7 @@ class StreamBatch:
         if self.steps is not None:
             self._numbers.keep(rows)
             self._left_B = self._left_B[rows]
-        if self._settings is not None and self.steps is not None and rows:
+        if self._settings is not None and self.steps is not None:
             self._settings = self._settings.keep(index, self._options_of(self._streams))
         else:
             self._settings = None

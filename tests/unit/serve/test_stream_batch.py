@@ -17,6 +17,7 @@ from elman import testing
 from elman.base.errors import ElmanError, UsageError
 from elman.decode import streams_on_device
 from elman.decode.options import DecodeOptions
+from elman.decode.rows import RowSettings
 from elman.decode.sample import sample
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
@@ -407,3 +408,60 @@ def test_alternatives_are_noted_only_where_they_are_asked_for() -> None:
         batch.advance()
     assert without.alternatives == []  # its reader expects none, or one for every token
     assert [len(some) for some in other.alternatives] == [2] * len(other.tokens)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize(
+    ("capture", "num_before", "where", "what"),
+    [
+        (None, 0, batch_module, "_gathered"),
+        (None, 2, State, "cat"),
+        (Repeat(), 0, batch_module, "_gathered"),
+        (Repeat(), 2, State, "cat"),
+        (Repeat(), 2, RowSettings, "of"),
+        (Repeat(), 2, RowSettings, "join"),
+    ],
+)
+def test_streams_that_cannot_join_fail_and_the_batch_goes_on(
+    is_paused: bool,
+    capture: Capture | None,
+    num_before: int,
+    where: Any,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the device has no memory left."""
+    batch = StreamBatch(MODELS["network"], boundary_id=BOUNDARY, capture=capture)
+    slow = Continuation(prompt=(1,), config=DecodeOptions(max_tokens=9, seed=1), max_unread=2)
+    streams = [Stream(ask([1], max_tokens=99)) for _ in range(num_before)] + [Stream(slow)]
+    for stream in streams:
+        batch.add(stream)
+    while not streams[-1].paused:
+        batch.advance()
+    batch.advance()
+    if is_paused:
+        streams[-1].read(2)
+    else:
+        more = [Stream(ask([2, 3], seed=3)), Stream(Continuation(prompt=(2, 3), config=None))]
+        for stream in more:
+            batch.add(stream)
+        streams += more
+
+    def no_memory(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, no_memory)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            batch.advance()
+        failed = batch.fail(ElmanError("out of memory"))
+    assert set(failed) == set(streams)
+    assert [stream.finish_reason for stream in streams] == ["error"] * len(streams)
+    assert batch.statistics.finished == {"error": len(streams)}
+    assert batch.is_idle
+    assert batch.num_streams == batch.num_paused == 0
+    request = ask([1, 2], max_tokens=20)
+    (after,) = run(batch, [Visit(0, request, None)])
+    expected = [step.token for step in alone(MODELS["network"], request)]
+    assert after.tokens == expected[: len(after.tokens)]
+    assert after.finish_reason == "length"
