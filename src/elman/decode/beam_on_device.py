@@ -15,7 +15,6 @@ tokens.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -27,15 +26,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elman.decode.beam_step import Rules, divisor
-from elman.nn.graphed import MOST_GRAPHS, Capture, Graphed, Step, copy_state
+from elman.nn.graphed import Capture, Graphed, Step, copy_state
 from elman.nn.state import State
 
 STEPS_AT_ONCE = 8
 """Steps between two looks of the host at what has ended."""
 STEPS_BEFORE_CAPTURE = 32
 """Ordinary steps for each shape: a capture takes about as long."""
-MOST_MEMORY = 1 / 8
-"""Part of the device's memory that graphs may keep for what their steps read."""
 SCORE, LOGPROB, LENGTH, ROW, END = range(5)
 """Columns of a result; END is the place among the end tokens, or -1."""
 
@@ -202,10 +199,6 @@ class GraphedBeams(Graphed):
         self.device = device
         self.lock = threading.Lock()
         """Held by the search that uses the graphs; others do without."""
-        self.room = math.inf
-        """Bytes that graphs may still keep."""
-        if device.type == "cuda":
-            self.room = MOST_MEMORY * torch.cuda.get_device_properties(device).total_memory
 
     def run(self, step: Step, beams: Beams, rules: Rules, weights: Hashable, times: int) -> Beams:
         """Make some steps. `weights` are the addresses of what the model's step reads."""
@@ -217,9 +210,8 @@ class GraphedBeams(Graphed):
                 self.seen[key] = self.seen.get(key, 0) + times
                 size = sum(tensor.numel() * tensor.element_size() for tensor in beams.tensors())
                 often = self.seen[key] > STEPS_BEFORE_CAPTURE
-                if often and self.num_graphs < MOST_GRAPHS and size <= self.room:
-                    self.room -= size
-                    self._captures(key, lambda: self._capture(step, beams, rules))
+                if often and self._has_room(size):
+                    self._captures(key, lambda: self._capture(step, beams, rules), size)
             if key not in self.captured:
                 for _ in range(times):
                     beams = self.capture.run(lambda now=beams: advance(step, now, rules))  # type: ignore[misc]

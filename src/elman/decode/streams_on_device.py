@@ -6,7 +6,8 @@ need not wait for a step before it asks for the next. A row that has made its la
 an end token, keeps its token and state from then on; so do the rows that fill up a graph.
 
 Each number of steps costs one copy to the device and one to the host. The steps are replayed from
-CUDA graphs for 1, 2, 4, 8 ... rows, one launch each. Each option in use is a graph of its own.
+CUDA graphs for 1, 2, 4, 8 ... rows, one launch each. Each option in use is a graph of its own, as
+long as there is memory for it.
 
 B rows, K steps, V vocabulary.
 """
@@ -22,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.decode.processors import process
-from elman.decode.rows import COLUMNS, PENALTIES, RowSettings
+from elman.decode.rows import COLUMNS, RowSettings
 from elman.decode.sample import pick
-from elman.nn.graphed import MOST_GRAPHS, Capture, Graphed, Step, copy_state
+from elman.nn.graphed import Capture, Graphed, Step, copy_state
 from elman.nn.state import State
 
 MOST_STEPS = 8
@@ -124,6 +125,14 @@ class StreamSteps(Graphed):
         self._rows, self._held = rows, _first(rows.streams, num_rows, streams.settings)
         return Made(made_K2B[:, 0].astype(np.int64), made_K2B[:, 1]), self._held
 
+    def release(self) -> None:
+        super().release()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Hold the last streams no longer; they can still be continued."""
+        self._rows = self._held = None
+
     def _rows_of(self, streams: Streams, num_steps: int) -> tuple[_Rows, bool]:
         """Rows that have these streams, and whether their steps are replayed."""
         num_rows = len(streams.tokens_B)
@@ -134,13 +143,14 @@ class StreamSteps(Graphed):
             if streams is not self._held or rows is not self._rows:
                 self._load(rows, streams)
             return rows, True
-        if self.problem is None and num_rows <= MOST_ROWS and self.num_graphs < MOST_GRAPHS:
+        num_bytes = self._num_bytes(streams, size)
+        if self.problem is None and num_rows <= MOST_ROWS and self._has_room(num_bytes):
             self.seen[key] = self.seen.get(key, 0) + num_steps
             few = self.seen[key] <= STEPS_BEFORE_CAPTURE
-            if not few and self._captures(key, lambda: self._capture(streams, size)):
+            if not few and self._captures(key, lambda: self._capture(streams, size), num_bytes):
                 return self._rows_of(streams, num_steps)
         if streams is self._held and self._rows is not None:
-            return self._rows, False  # not captured before, or they would be now
+            return self._rows, False  # not a graph's: `release` lets go of those
         rows = self._new(streams, num_rows)
         rows.step = lambda: self.capture.run(lambda: self._advance(rows))
         return rows, False
@@ -158,6 +168,15 @@ class StreamSteps(Graphed):
             settings.bias is not None,
             settings.shared_bias is not None,
         )
+
+    def _num_bytes(self, streams: Streams, size: int) -> int:
+        """Bytes that a graph of `size` rows keeps: states, and numbers for every word."""
+        settings, tensors = streams.settings, streams.state.flatten().values()
+        per_row = sum(tensor.numel() // len(tensor) * tensor.element_size() for tensor in tensors)
+        num_tables = 1 + settings.has_penalties  # log probabilities and counts
+        num_tables += settings.bias is not None and settings.shared_bias is None
+        num_shared = settings.shared_bias is not None
+        return size * per_row + 4 * len(self._is_end_V) * (size * num_tables + num_shared)
 
     def _capture(self, streams: Streams, size: int) -> _Rows:
         """Capture a step of `size` rows; raise RuntimeError if it is impossible."""
@@ -181,7 +200,7 @@ class StreamSteps(Graphed):
         )
         vocab_size = len(self._is_end_V)
         counts_BV = None
-        if not settings.columns.keys().isdisjoint(PENALTIES):
+        if settings.has_penalties:
             counts_BV = torch.zeros(size, vocab_size, device=device)
         bias = None
         if given.bias is not None:

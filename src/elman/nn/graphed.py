@@ -19,6 +19,7 @@ Decoding replays its steps in the same way (`decode/streams_on_device.py`,
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ shapes, and an ordinary update takes half as long as its capture: its shape is c
 comes again."""
 MOST_GRAPHS = 128
 """Maximum number of captured shapes; each costs a second, and all share one memory pool."""
+MOST_MEMORY = 1 / 8
+"""Part of the device's memory that graphs of decoding may keep for what their steps read and
+write."""
 
 
 @runtime_checkable
@@ -153,6 +157,12 @@ class Graphed:
         self.num_calls = self.num_replayed = self.num_graphs = 0
         self.seen: dict[Hashable, int] = {}
         self.captured: dict[Hashable, Any] = {}
+        self.num_bytes = 0
+        """What graphs keep, as far as the caller says."""
+        self.room = math.inf
+        """The most bytes that they may keep."""
+        if device.type == "cuda":
+            self.room = MOST_MEMORY * torch.cuda.get_device_properties(device).total_memory
 
     def describe(self) -> str:
         """For people: how many calls were replayed."""
@@ -167,9 +177,15 @@ class Graphed:
         """Drop all graphs. nccl's connections cannot be closed while there are graphs that use
         them."""
         self.captured.clear()
+        self.num_bytes = 0
 
-    def _captures(self, key: Hashable, capture: Callable[[], Any]) -> bool:
-        """Add what `capture` returns; False if nothing can be captured, now or later."""
+    def _has_room(self, num_bytes: int) -> bool:
+        """Whether a graph may be added that keeps so many bytes."""
+        return self.num_graphs < MOST_GRAPHS and self.num_bytes + num_bytes <= self.room
+
+    def _captures(self, key: Hashable, capture: Callable[[], Any], num_bytes: int = 0) -> bool:
+        """Add what `capture` returns, which keeps so many bytes; False if nothing can be captured,
+        now or later."""
         try:
             self.captured[key] = capture()
         except RuntimeError as error:
@@ -179,6 +195,7 @@ class Graphed:
                 log.warning("%s are %s", self.what, self.describe())
             return False
         self.num_graphs += 1
+        self.num_bytes += num_bytes
         return True
 
 
@@ -232,7 +249,7 @@ class GraphedUpdate(Graphed):
         return self._replay(self.captured[key], batch, state)
 
     def _is_wanted(self, key: Hashable) -> bool:
-        if self.num_graphs >= MOST_GRAPHS:
+        if not self._has_room(0):
             return False
         if self.initial is None:
             return self.seen[key] > 1 and self.num_calls > STEPS_BEFORE_CAPTURE

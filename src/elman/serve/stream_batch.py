@@ -171,6 +171,8 @@ class StreamBatch:
         """Tokens that each stream may make before it ends or pauses."""
         self._read_rows: list[int] = []
         """Streams that pause if they are not read."""
+        if self.steps is not None:
+            self.steps.let_go()
 
     @property
     def num_waiting(self) -> int:

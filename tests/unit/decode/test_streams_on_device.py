@@ -7,6 +7,7 @@ tests/unit/serve/test_stream_batch.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from elman.decode.random_numbers import Generator, Numbers
 from elman.decode.rows import RowSettings
 from elman.decode.sample import sample
 from elman.decode.streams_on_device import Made, Streams, StreamSteps
+from elman.nn import graphed
 from elman.nn.state import State
 from stand_ins import DEVICE, Repeat, no_waiting
 from tiny_models import TINY
@@ -138,7 +140,7 @@ def test_states_of_other_widths_have_graphs_of_their_own() -> None:
 
 
 def test_there_is_a_limit_to_the_graphs_and_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams_on_device, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(graphed, "MOST_GRAPHS", 2)
     monkeypatch.setattr(streams_on_device, "MOST_ROWS", 2)
     steps = steps_of(capture := Repeat())
     for number in (3, 1, 2, 4):
@@ -146,6 +148,45 @@ def test_there_is_a_limit_to_the_graphs_and_their_rows(monkeypatch: pytest.Monke
         steps(streams_of(options), np.full(number, 8), draws_of(options, 8))
     assert capture.num_recorded == 2
     assert (steps.num_calls, steps.num_replayed) == (32, 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_tables"),
+    [({}, 1), ({"presence_penalty": 1.0}, 2), ({"logit_bias": {3: 4.0}}, 1)],
+)
+def test_graphs_keep_no_more_memory_than_they_may(options: dict[str, Any], num_tables: int) -> None:
+    steps = steps_of(capture := Repeat())
+    row = sum(t.numel() * t.element_size() for t in MODEL.initial_state(1).flatten().values())
+    row += 4 * V * num_tables
+    steps.room = 3 * row + 2 * 4 * V
+    for number in (1, 4, 2, 1, 4):
+        some = [DecodeOptions(seed=1, **options)] * number
+        made, _ = steps(streams_of(some), np.full(number, 8), draws_of(some, 8))
+        assert made.tokens_KB.shape == (8, number)
+    assert capture.num_recorded == steps.num_graphs == 2
+    assert 3 * row <= steps.num_bytes <= steps.room
+    steps.release()
+    assert steps.num_bytes == 0
+
+
+def test_released_graphs_are_not_replayed() -> None:
+    replays: list[int] = []
+
+    class Counted(Repeat):
+        def record(self, work: Callable[[], None]) -> Callable[[], None]:
+            return lambda: (replays.append(1), work())[1]
+
+    options = [DecodeOptions(seed=1)] * 2
+    steps = steps_of(Counted(), end_ids=())
+    draws_KB, left_B = draws_of(options, 8), np.full(2, 8)
+    expected, _ = steps(streams_of(options), left_B, draws_KB)
+    made, streams = steps(streams_of(options), left_B, draws_KB[:4])
+    number = len(replays)
+    steps.release()
+    steps.problem = "released"
+    more, _ = steps(streams, left_B, draws_KB[4:])
+    assert len(replays) == number > 0
+    assert [*made.tokens_KB.tolist(), *more.tokens_KB.tolist()] == expected.tokens_KB.tolist()
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -465,3 +467,26 @@ def test_streams_that_cannot_join_fail_and_the_batch_goes_on(
     expected = [step.token for step in alone(MODELS["network"], request)]
     assert after.tokens == expected[: len(after.tokens)]
     assert after.finish_reason == "length"
+
+
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_a_batch_without_streams_holds_no_rows(is_failed: bool) -> None:
+    model = Counting()
+    batch = StreamBatch(model, boundary_id=BOUNDARY, capture=Repeat(error="not permitted"))
+    rows: list[weakref.ref[Tensor]] = []
+
+    def step(tokens_B: Tensor, state: State) -> tuple[Tensor, State]:
+        rows.extend(weakref.ref(tensor) for tensor in state.flatten().values())
+        return model.step(tokens_B, state)
+
+    assert batch.steps is not None
+    batch.steps._step = step
+    for n in range(20):
+        batch.add(Stream(ask([1], max_tokens=5 if n else 8)))
+    while not batch.is_idle:
+        batch.advance()
+        if is_failed:
+            batch.fail(ElmanError("stopped"))
+    gc.collect()
+    assert rows
+    assert not any(tensor() is not None for tensor in rows)
