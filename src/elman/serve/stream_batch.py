@@ -451,8 +451,10 @@ class StreamBatch:
         if k:
             assert self._made.logprobs_BV is not None
             some = most_likely(self._made.logprobs_BV, k)
-            for stream, alternatives in zip(self._streams, some, strict=True):
-                _note_alternatives(stream, alternatives)
+            failed_B = np.isnan(made.logprobs_KB[0])
+            for stream, alternatives, failed in zip(self._streams, some, failed_B, strict=True):
+                if not failed:
+                    _note_alternatives(stream, alternatives)
         self.statistics.steps += num_steps
         self._take(made)
 

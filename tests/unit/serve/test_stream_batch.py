@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import weakref
 from dataclasses import dataclass
@@ -490,3 +491,17 @@ def test_a_batch_without_streams_holds_no_rows(is_failed: bool) -> None:
     gc.collect()
     assert rows
     assert not any(tensor() is not None for tensor in rows)
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_there_are_no_alternatives_to_an_impossible_token(capture: Capture | None) -> None:
+    batch = StreamBatch(MODELS["network"], boundary_id=BOUNDARY, capture=capture)
+    nothing = DecodeOptions(logit_bias=dict.fromkeys(range(V), -math.inf))
+    requests = [
+        Continuation(prompt=(1,), config=config, num_alternatives=2)
+        for config in (nothing, DecodeOptions(max_tokens=3, greedy=True))
+    ]
+    failed, other = run(batch, [Visit(0, request, None) for request in requests])
+    assert failed.finish_reason == "error"
+    assert failed.tokens == failed.logprobs == failed.alternatives == []
+    assert len(other.alternatives) == len(other.tokens) == 3
