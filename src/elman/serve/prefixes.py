@@ -73,9 +73,8 @@ class _Blocks:
         for block, pairs in blocks.items():
             places, sources = (list(column) for column in zip(*pairs, strict=True))
             targets = self._blocks[block].flatten().values()
-            chosen = state.select(slice(sources[0], sources[0] + 1))
-            if len(pairs) > 1:
-                chosen = state.select(sources)
+            one = slice(sources[0], sources[0] + 1)
+            chosen = state.select(one if len(pairs) == 1 else sources)
             for target, tensor in zip(targets, chosen.flatten().values(), strict=True):
                 if len(pairs) > 1:
                     index = torch.tensor(places, device=target.device)
@@ -119,13 +118,9 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def longest(self, prefix: Prefix, at_most: int) -> tuple[int, State | None]:
-        """The longest cached prefix of at most `at_most` tokens: its length and state."""
-        length, place = self.find(prefix, at_most)
-        return length, None if place is None else self.states([place])
-
     def find(self, prefix: Prefix, at_most: int) -> tuple[int, Place | None]:
-        """The same, with the place of the state, which is valid until the next `put`."""
+        """The longest cached prefix of at most `at_most` tokens: its length, and the place of its
+        state, which is valid until the next `put_all`."""
         lengths: Iterable[int] = range(at_most, 0, -1)
         if len(self._lengths) < at_most:
             lengths = sorted([n for n in self._lengths if n <= at_most], reverse=True)
@@ -142,10 +137,6 @@ class PrefixCache:
     def states(self, places: Sequence[Place]) -> State:
         """(B, ...) copies of the states at these places."""
         return self._states.copies(places)
-
-    def put(self, prefix: Prefix, length: int, state: State) -> None:
-        """Cache the single-row state after the first `length` tokens."""
-        self.put_all([(prefix, length, 0)], state)
 
     def put_all(self, entries: Iterable[tuple[Prefix, int, int]], state: State) -> None:
         """Cache rows of a state: each entry has a prefix, the tokens read of it, and the row."""
