@@ -2,8 +2,9 @@
 
 After each operation torch's threads spin while they wait for the next one, so threads of our own
 would compete with them for the cores. A pooled loop runs on the same threads: it is handed to
-OpenMP as a C function (`GOMP_parallel`, which every OpenMP for Linux has). The team always has all
-of torch's threads, also where there are fewer parts: those without a part have nothing to do.
+OpenMP as a C function (`GOMP_parallel`, which every OpenMP for Linux has). The team has all of
+torch's threads, also where there are fewer parts: those without a part have nothing to do. Decoding
+one stream or a few (`model_step.py`) is the exception.
 
     @pooled_loop
     def scale(rows: Floats2, factors: Floats1, first: int, last: int) -> None:
@@ -109,7 +110,9 @@ class PooledLoop:
 
         One part runs on the calling thread. `num_threads` asks for a team of another size, which
         costs whoever needs the usual one next: GOMP ends threads that a smaller team leaves out,
-        and starts others later, for which oneDNN has to generate its code again.
+        and starts others later, for which oneDNN has to generate its code again. A decoding step
+        asks for as many threads as its weights are worth waking (`step_parts` in `planning.py`): it
+        does little else, and its threads meet after each layer.
         """
         missing = [name for name in self.fields if name not in arguments]
         if missing:
