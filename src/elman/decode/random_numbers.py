@@ -19,7 +19,7 @@ from elman.nn.kernels.loops import numba
 from elman.nn.kernels.mersenne import AT_ONCE, first_numbers
 
 FEWEST = 16
-"""Streams from which on the loop is worth its call."""
+"""From so many streams on, calling the loop is worth it."""
 NUMBERS = 64
 """Numbers of a stream that are kept ready."""
 assert NUMBERS <= AT_ONCE
@@ -32,7 +32,7 @@ class Generator:
         # Without a seed, `random.Random` would read 2,500 bytes from the system.
         self.seed = random.getrandbits(64) if seed is None else abs(seed)
         self.num_drawn = 0
-        """Numbers that were given out, except by `random`."""
+        """Numbers that were given out, except those drawn from `source` directly."""
         self._generator: random.Random | None = None
 
     @property

@@ -96,7 +96,7 @@ class Engine:
         return streams
 
     def cancel(self, streams: Sequence[Stream]) -> None:
-        """Remove streams before the next token is made."""
+        """Remove streams before the next turn of the batch, which on a GPU makes up to 8 tokens."""
         with self._condition:
             for stream in streams:
                 stream.cancel()

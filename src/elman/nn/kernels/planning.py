@@ -62,12 +62,14 @@ class KernelLimits:
     """Rows of a batch that are worth a thread."""
     few_rows_per_part: int = 10
     """Rows per thread up to which reading an LSTM's recurrent matrix takes longer than multiplying
-    by it: the threads then divide the units, so that each reads its part of the matrix."""
+    by it: the threads then divide the units, so that each reads its part of the matrix. In float32;
+    in bfloat16 `_grid` decides."""
     row_groups: int | None = None
     """Groups of rows in an LSTM's loop in bfloat16; the threads of a group divide the units. None
     for what a model of the time finds best (`_grid`)."""
     large_bytes: int = 1 << 24
-    """Bytes of a recurrent matrix above which the threads divide the units at any batch size."""
+    """Bytes of a recurrent matrix above which the threads divide the units at any batch size.
+    In float32, as above."""
     cache_bytes: int = 3 << 19
     """Bytes of W and U together up to which they stay in a core's cache from step to step. Products
     are then computed inside the time loop; else over all steps at once."""
