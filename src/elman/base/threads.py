@@ -198,6 +198,13 @@ def _helpers() -> ThreadPoolExecutor:
     return _pools[process]
 
 
+def end_helpers() -> None:
+    """End the threads that helped so far, as before a fork; later calls start new ones."""
+    while _pools:
+        _, pool = _pools.popitem()
+        pool.shutdown()
+
+
 def in_order(
     work: Callable[[Item], R], items: Iterable[Item], num_threads: int | None = None
 ) -> Iterator[R]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import enumerate as enumerate_threads
 
 import pytest
 
@@ -116,6 +117,14 @@ def test_the_first_error_is_raised_and_no_more_is_begun() -> None:
     with pytest.raises(ValueError, match="4"):
         threads.in_threads(fail, range(1000), 3)
     assert len(begun) < 1000
+
+
+def test_helpers_can_be_ended() -> None:
+    for _ in range(2):
+        assert threads.in_threads(str, range(5), 3) == [*map(str, range(5))]
+        assert any(thread.name.startswith("elman") for thread in enumerate_threads())
+        threads.end_helpers()
+        assert not any(thread.name.startswith("elman") for thread in enumerate_threads())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
