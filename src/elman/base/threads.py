@@ -19,9 +19,10 @@ from typing import TypeVar
 R = TypeVar("R")
 Item = TypeVar("Item")
 
-
 _MOST_HELPERS = 256
+"""The most threads that help at a time, for all calls together."""
 _pools: dict[int, ThreadPoolExecutor] = {}
+"""The threads that help, by process."""
 
 LEAST_SECONDS = 0.15
 """Time over which the work of other programs is measured: the kernel counts hundredths."""
@@ -189,13 +190,15 @@ def in_threads(
 
 
 def _helpers() -> ThreadPoolExecutor:
-    """Return the threads of this process that help: to start some for each call takes as long as
-    many a call."""
+    """Return the threads of this process that help. They stay: starting some in every call takes
+    longer than many calls do."""
     process = os.getpid()
-    if process not in _pools:
-        _pools.clear()  # in a fork its threads are gone
-        _pools[process] = ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="elman")
-    return _pools[process]
+    if (pool := _pools.get(process)) is not None:
+        return pool
+    for other in _pools.keys() - {process}:  # this is a fork: it does not have their threads
+        _pools.pop(other, None)
+    # Of threads that come here together, the first one's pool is everyone's.
+    return _pools.setdefault(process, ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="elman"))
 
 
 def end_helpers() -> None:

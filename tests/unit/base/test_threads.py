@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from threading import enumerate as enumerate_threads
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,20 @@ def test_the_first_error_is_raised_and_no_more_is_begun() -> None:
     with pytest.raises(ValueError, match="4"):
         threads.in_threads(fail, range(1000), 3)
     assert len(begun) < 1000
+
+
+def test_threads_that_begin_together_have_the_same_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Barrier(2)
+
+    def make(*arguments: Any, **options: Any) -> ThreadPoolExecutor:
+        together.wait(10)
+        return ThreadPoolExecutor(*arguments, **options)
+
+    monkeypatch.setattr(threads, "_pools", {})
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", make)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = [pool.submit(threads._helpers) for _ in range(2)]
+    assert one.result() is other.result()
 
 
 def test_helpers_can_be_ended() -> None:
