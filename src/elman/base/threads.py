@@ -11,9 +11,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 R = TypeVar("R")
@@ -156,7 +157,8 @@ def in_threads(
     """Run `work` on every item in threads, of which the caller's is one; return the results in
     order.
 
-    After an error no more items are begun; the first item's error is raised.
+    After an error or an interrupt no more items are begun; those that are begun are finished before
+    the first item's error is raised.
     """
     items = list(items)
     num_threads = min(num_threads or default_threads(), len(items))
@@ -175,18 +177,31 @@ def in_threads(
             except BaseException as error:
                 errors[number] = error
 
-    helping = [_helpers().submit(take) for _ in range(num_threads - 1)]
-    take()
-    # One that has not begun, as all helpers may be busy with work that asks for more, need not.
-    helping = [helper for helper in helping if not helper.cancel()]
+    def help_out(busy: Lock) -> None:
+        with busy:
+            take()
+
+    busy = [Lock() for _ in range(num_threads - 1)]
     try:
-        wait(helping)
+        helpers = _helpers()
+        for lock in busy:
+            helpers.submit(help_out, lock)
+        take()
+        _wait(busy)
     except BaseException as error:  # an interrupt
         errors[-1] = error
-        wait(helping)
+        _wait(busy)
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(items))]
+
+
+def _wait(locks: Iterable[Lock]) -> None:
+    """Wait for helpers that have begun. One that has not, as all may be busy with work that asks
+    for more, will find nothing to do."""
+    for lock in locks:
+        with lock:
+            pass
 
 
 def _helpers() -> ThreadPoolExecutor:
