@@ -24,7 +24,7 @@ from elman.ngrams import vocabulary
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.vocabulary import Spellings
-from elman.text.sources import Block, corpus_readers
+from elman.text.sources import BLOCK_SIZE, Block, corpus_readers
 from elman.tokens import words
 from elman.tokens.counting import most_frequent, split_counts
 from elman.tokens.kind import BOUNDARY, UNKNOWN, lower
@@ -168,7 +168,8 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    blocks = corpus_readers(files, _BLOCK if scratch is None else _SMALL_BLOCK)
+    sizes = (_BLOCK, BLOCK_SIZE) if scratch is None else (_SMALL_BLOCK, _SMALL_BLOCK)
+    blocks = corpus_readers(files, *sizes)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size
         owners.append((table, len(found)))
