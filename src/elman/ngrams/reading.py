@@ -160,9 +160,10 @@ def read_stretches(
         padded = np.full(len(data) + 3, 32, np.uint8)
         padded[:-3] = data
         table = free.get()
-        found = table.numbers(padded)
-        free.put(table)
-        return table, found, len(block.data)
+        try:
+            return table, table.numbers(padded), len(block.data)
+        finally:
+            free.put(table)
 
     num_bytes = 0
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block

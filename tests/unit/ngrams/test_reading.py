@@ -119,6 +119,21 @@ def test_what_is_not_utf8_is_refused_with_its_line(file: Path) -> None:
         read_stretches([file])
 
 
+def test_an_error_while_a_block_is_numbered_does_not_hang(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More blocks than tables wait for one that fails."""
+
+    def fail(table: object, text: object) -> None:
+        raise MemoryError
+
+    file.write_text("line\n" * 100)
+    monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
+    monkeypatch.setattr("elman.ngrams.reading._Table.numbers", fail)
+    with pytest.raises(MemoryError):
+        read_stretches([file], num_threads=2)
+
+
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("more", [[], ["with space"]])
 def test_words_are_found_in_a_table(
