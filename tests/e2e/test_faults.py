@@ -51,6 +51,15 @@ def test_ends_of_a_command(plan: Plan) -> None:
         assert judge(ended)[0] == "hang"
 
 
+def test_commands_follow_one_that_used_threads(plan: Plan) -> None:
+    with plan.place() as folder:
+        (folder / "text").write_text("a b c d\nb c a\n" * 500)
+        plan.forks.warm_up(
+            ["train", "ngram", str(folder / "text"), "--out", "out", "--threads", "2"], folder
+        )
+        assert judge(plan.run("--version", folder=folder)) == (None, "")
+
+
 def test_an_operation_that_goes_wrong(plan: Plan) -> None:
     """Each fault does what it says, at the operation that it is meant for."""
     with trials(plan) as (trial,):

@@ -11,17 +11,19 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 R = TypeVar("R")
 Item = TypeVar("Item")
 
-
 _MOST_HELPERS = 256
+"""The most threads that help at a time, for all calls together."""
 _pools: dict[int, ThreadPoolExecutor] = {}
+"""The threads that help, by process."""
 
 LEAST_SECONDS = 0.15
 """Time over which the work of other programs is measured: the kernel counts hundredths."""
@@ -155,7 +157,8 @@ def in_threads(
     """Run `work` on every item in threads, of which the caller's is one; return the results in
     order.
 
-    After an error no more items are begun; the first item's error is raised.
+    After an error or an interrupt no more items are begun; those that are begun are finished before
+    the first item's error is raised.
     """
     items = list(items)
     num_threads = min(num_threads or default_threads(), len(items))
@@ -174,28 +177,50 @@ def in_threads(
             except BaseException as error:
                 errors[number] = error
 
-    helping = [_helpers().submit(take) for _ in range(num_threads - 1)]
-    take()
-    # One that has not begun, as all helpers may be busy with work that asks for more, need not.
-    helping = [helper for helper in helping if not helper.cancel()]
+    def help_out(busy: Lock) -> None:
+        with busy:
+            take()
+
+    busy = [Lock() for _ in range(num_threads - 1)]
     try:
-        wait(helping)
+        helpers = _helpers()
+        for lock in busy:
+            helpers.submit(help_out, lock)
+        take()
+        _wait(busy)
     except BaseException as error:  # an interrupt
         errors[-1] = error
-        wait(helping)
+        _wait(busy)
     if errors:
         raise errors[min(errors)]
     return [results[number] for number in range(len(items))]
 
 
+def _wait(locks: Iterable[Lock]) -> None:
+    """Wait for helpers that have begun. One that has not, as all may be busy with work that asks
+    for more, will find nothing to do."""
+    for lock in locks:
+        with lock:
+            pass
+
+
 def _helpers() -> ThreadPoolExecutor:
-    """Return the threads of this process that help: to start some for each call takes as long as
-    many a call."""
+    """Return the threads of this process that help. They stay: starting some in every call takes
+    longer than many calls do."""
     process = os.getpid()
-    if process not in _pools:
-        _pools.clear()  # in a fork its threads are gone
-        _pools[process] = ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="elman")
-    return _pools[process]
+    if (pool := _pools.get(process)) is not None:
+        return pool
+    for other in _pools.keys() - {process}:  # this is a fork: it does not have their threads
+        _pools.pop(other, None)
+    # Of threads that come here together, the first one's pool is everyone's.
+    return _pools.setdefault(process, ThreadPoolExecutor(_MOST_HELPERS, thread_name_prefix="elman"))
+
+
+def end_helpers() -> None:
+    """End the threads that helped so far, as before a fork; later calls start new ones."""
+    while _pools:
+        _, pool = _pools.popitem()
+        pool.shutdown()
 
 
 def in_order(

@@ -167,13 +167,18 @@ def corpus_blocks(
         yield _ended(waiting) if end_lines else waiting
 
 
-def corpus_readers(files: Iterable[Path], size: int = BLOCK_SIZE) -> Iterator[Callable[[], Block]]:
+def corpus_readers(
+    files: Iterable[Path], size: int = BLOCK_SIZE, size_in_order: int = BLOCK_SIZE
+) -> Iterator[Callable[[], Block]]:
     """Like `corpus_blocks` with `end_lines`, but each block is read by calling its function, in any
-    thread, where files allow that."""
+    thread, where files allow that.
+
+    Other files are read here, in blocks of `size_in_order`: longer words are cut.
+    """
     for file in files:
         ends = _line_ends(file, size)
         if ends is None:
-            for block in corpus_blocks([file], size, end_lines=True):
+            for block in corpus_blocks([file], size_in_order, end_lines=True):
                 yield partial(_itself, block)
         for start, end in pairwise(ends or ()):
             yield partial(_read_block, file, start, end)

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event, Lock, current_thread
+from threading import enumerate as enumerate_threads
+from time import sleep
+from typing import Any
 
 import pytest
 
@@ -116,6 +121,80 @@ def test_the_first_error_is_raised_and_no_more_is_begun() -> None:
     with pytest.raises(ValueError, match="4"):
         threads.in_threads(fail, range(1000), 3)
     assert len(begun) < 1000
+
+
+def test_threads_that_begin_together_have_the_same_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = Barrier(2)
+
+    def make(*arguments: Any, **options: Any) -> ThreadPoolExecutor:
+        together.wait(10)
+        return ThreadPoolExecutor(*arguments, **options)
+
+    monkeypatch.setattr(threads, "_pools", {})
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", make)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = [pool.submit(threads._helpers) for _ in range(2)]
+    assert one.result() is other.result()
+
+
+def test_helpers_can_be_ended() -> None:
+    for _ in range(2):
+        assert threads.in_threads(str, range(5), 3) == [*map(str, range(5))]
+        assert any(thread.name.startswith("elman") for thread in enumerate_threads())
+        threads.end_helpers()
+        assert not any(thread.name.startswith("elman") for thread in enumerate_threads())
+
+
+@pytest.mark.parametrize("where", ["submit", "wait"])
+def test_no_helper_goes_on_after_an_interrupt(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """One that comes outside the caller's own work."""
+    begun, finished, helping, caller = list[int](), list[int](), Event(), current_thread()
+
+    def work(i: int) -> None:
+        begun.append(i)
+        if current_thread() is not caller:
+            helping.set()
+            sleep(0.02)
+        finished.append(i)
+
+    def interrupt() -> None:
+        helping.wait(10)
+        raise KeyboardInterrupt
+
+    class Pool:
+        def submit(self, *arguments: Any) -> Future[None]:
+            future = pool.submit(*arguments)
+            if where == "submit":
+                interrupt()
+            return future
+
+    class InterruptedLock:
+        """Interrupts the caller's first attempt to acquire one of them."""
+
+        interrupted = False
+
+        def __init__(self) -> None:
+            self.lock = Lock()
+
+        def __enter__(self) -> None:
+            if current_thread() is caller and not InterruptedLock.interrupted:
+                InterruptedLock.interrupted = True
+                interrupt()
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+
+    monkeypatch.setattr(threads, "_helpers", Pool)
+    if where == "wait":
+        monkeypatch.setattr(threads, "Lock", InterruptedLock)
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            threads.in_threads(work, range(100), 3)
+        after = len(begun)
+        assert sorted(begun) == sorted(finished)
+    assert len(begun) == after
+    assert where == "wait" or after < 100
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -57,13 +57,21 @@ def test_the_vocabulary_falls_in_frequency(file: Path) -> None:
 
 
 def test_the_table_grows_as_it_must(file: Path) -> None:
-    words = [f"word{i}" for i in range(70_000)] + ["x" * 300_000]
+    words = [f"word{i}" for i in range(70_000)] + ["x" * 600_000]
     text = " ".join(words) + "\n" + " ".join(words[::-1]) + "\n"
     file.write_text(text)
     stretches = read_stretches([file])
     assert sorted(stretches.spellings[1:]) == sorted(words)
     read = [stretches.spellings[number] for number in stretches.numbers]
     assert read == [*words, "\n", *words[::-1], "\n"]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_long_word_is_one_word(file: Path, num_threads: int) -> None:
+    file.write_text(f"a line\n{'x' * (2 << 20)} y\nthe last")
+    stretches = read_stretches([file], num_threads=num_threads)
+    tokenizer = word_tokenizer(stretches, "pretokenized")
+    assert stretches.ids(tokenizer).tolist() == tokenizer.encode(file.read_text() + "\n").tolist()
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
@@ -109,6 +117,21 @@ def test_what_is_not_utf8_is_refused_with_its_line(file: Path) -> None:
     file.write_bytes(b"good\nbad \xff\n")
     with pytest.raises(ElmanError, match="line 2"):
         read_stretches([file])
+
+
+def test_an_error_while_a_block_is_numbered_does_not_hang(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More blocks than tables wait for one that fails."""
+
+    def fail(table: object, text: object) -> None:
+        raise MemoryError
+
+    file.write_text("line\n" * 100)
+    monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
+    monkeypatch.setattr("elman.ngrams.reading._Table.numbers", fail)
+    with pytest.raises(MemoryError):
+        read_stretches([file], num_threads=2)
 
 
 @pytest.mark.parametrize("lowercase", [False, True])

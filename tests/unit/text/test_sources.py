@@ -296,7 +296,7 @@ def test_blocks_that_any_thread_reads_are_the_same_text(
     (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(b"in a file\nthat is compressed"))
     files.append(tmp_path / "packed.txt.gz")
     expected = "".join(block.text for block in corpus_blocks(files, end_lines=True))
-    readers = list(corpus_readers(files, size))
+    readers = list(corpus_readers(files, size, size))
     found = [read().text for read in reversed(readers)]
     assert "".join(reversed(found)) == expected
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from elman.base.tables import imported
+from elman.base.threads import end_helpers
 from elman.bench.faults.operations import set_constants
 
 PAUSE = 0.002
@@ -183,6 +184,7 @@ def _warm_up(job: Job) -> dict[str, Any]:
     with open(os.devnull, "w") as sink, redirect_stdout(sink), redirect_stderr(sink):
         code: Any = imported("elman.cli.main:run")(job.arguments)
     set_constants(before)
+    end_helpers()
     gc.collect()
     gc.freeze()
     return {"code": code}
