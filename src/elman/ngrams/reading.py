@@ -396,6 +396,21 @@ def _space_size(first: Scalar, second: Scalar, third: Scalar) -> Scalar:
     return 3 if first == 0xE2 and second == 0x81 and third == 0x9F else 0
 
 
+_NO_LETTERS = np.uint64(14695981039346656037)
+
+
+@compiled
+def _with_letter(value: Scalar, byte: Scalar) -> Scalar:
+    """Continue the hash of a stretch, that of Fowler, Noll and Vo, from `_NO_LETTERS` on."""
+    return (value ^ np.uint64(byte)) * np.uint64(1099511628211)
+
+
+@compiled
+def _key(value: Scalar) -> Scalar:
+    """Mix the hash: its last bits choose a slot."""
+    return np.int64(value ^ (value >> np.uint64(29)))
+
+
 @compiled
 def _is_text(data: Bytes) -> bool:
     """Whether this is UTF-8 without NUL."""
@@ -453,7 +468,7 @@ def _scan(
             position += space
             continue
         start = position
-        value = np.uint64(14695981039346656037)  # Fowler, Noll and Vo
+        value = _NO_LETTERS
         while True:
             byte = text[position]
             # Other bytes never begin white space.
@@ -461,9 +476,9 @@ def _scan(
                 byte, text[position + 1], text[position + 2]
             ) > 0:
                 break
-            value = (value ^ np.uint64(byte)) * np.uint64(1099511628211)
+            value = _with_letter(value, byte)
             position += 1
-        key = np.int64(value ^ (value >> np.uint64(29)))
+        key = _key(value)
         slot = key & mask
         while slots[slot, 1] >= 0 and slots[slot, 0] != key:
             slot = (slot + 1) & mask
@@ -502,10 +517,10 @@ def _find(
     """Look stretches up in a table whose numbers are one more than ids."""
     mask = len(slots) - 1
     for number in range(first, end):
-        value = np.uint64(14695981039346656037)  # as in `_scan`
+        value = _NO_LETTERS
         for i in range(starts[number], starts[number + 1]):
-            value = (value ^ np.uint64(letters[i])) * np.uint64(1099511628211)
-        key = np.int64(value ^ (value >> np.uint64(29)))
+            value = _with_letter(value, letters[i])
+        key = _key(value)
         slot = key & mask
         while slots[slot, 1] >= 0 and slots[slot, 0] != key:
             slot = (slot + 1) & mask
