@@ -181,8 +181,8 @@ def main() -> None:
 def program(outside: Iterable[str] = (), words: Sequence[str] = ()) -> Any:
     """Make the commands of the built-in tasks and of those from `outside`.
 
-    If `words`, a command line, names one of the built-in commands, only that is made: all of them
-    take as long to make as many a command runs. Commands from outside are checked against all.
+    If `words`, a command line, names one of the built-in commands, only that is made: making
+    all of them takes longer than many commands run. Commands from outside are checked against all.
 
     The help shows arguments by their metavar alone: typer would add brackets and the names of
     Python types.

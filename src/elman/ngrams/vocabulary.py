@@ -192,7 +192,7 @@ class _Header(Mapping[str, Any]):
         )
 
     def content(self) -> bytes:
-        """The tokenizer.json: what the library writes around the words, and they."""
+        """The tokenizer.json: the words, inside what the library writes around them."""
         pretty = len(self._words.order) < LARGE
         around: str = self._empty.to_str(pretty=pretty)
         first = around.index(f'"{BOUNDARY}"')
