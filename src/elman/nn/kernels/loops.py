@@ -41,6 +41,7 @@ def wide_vectors() -> str | None:
 numba: Any = None
 with suppress(ImportError):
     numba = import_module("numba")
+    # This holds for the whole process: for the loops of n-gram models and of other packages too.
     if numba.config.CPU_FEATURES is None:  # NUMBA_CPU_FEATURES is not set
         numba.config.CPU_FEATURES = wide_vectors()
 
