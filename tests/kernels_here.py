@@ -45,7 +45,9 @@ class KernelCase:
         if self.kernel != "auto":
             assert {plan.kernel for plan in plans} == {self.kernel}
         loops = [plan for plan in plans if "compiled loop" in plan.variant]
-        assert all(plan.by_units == (self.variant == "by units") for plan in loops)
+        # In bfloat16 the few units of a test's model are not divided.
+        divided = [plan for plan in loops if plan.num_parts > 1]
+        assert all(plan.by_units == (self.variant == "by units") for plan in divided)
 
 
 def kernels_here() -> list[KernelCase]:
@@ -53,7 +55,7 @@ def kernels_here() -> list[KernelCase]:
     cases = [KernelCase(name) for name in ("auto", "reference", "torch", "stepwise", "scan")]
     if mkl.available():
         cases.append(KernelCase("cpu", limits={"num_threads": 2, "fewest_rows": 1}))
-        limits = {"num_threads": 2, "cache_bytes": 0, "large_bytes": 0}
+        limits = {"num_threads": 2, "cache_bytes": 0, "large_bytes": 0, "row_groups": 1}
         cases.append(KernelCase("cpu", "by units", limits))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if runs_on(torch.device(device)):
