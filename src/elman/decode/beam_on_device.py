@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from weakref import WeakKeyDictionary
 
@@ -261,6 +262,18 @@ Took = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], None]
 """Takes the prompts of a step, and their rows' tokens and the rows that these continue."""
 
 
+@contextmanager
+def _owned(graphs: GraphedBeams | None) -> Iterator[GraphedBeams | None]:
+    """Open a context with the graphs, or None while another search uses them."""
+    if graphs is None or not graphs.lock.acquire(blocking=False):
+        yield None
+        return
+    try:
+        yield graphs
+    finally:
+        graphs.lock.release()
+
+
 def search(
     model: object,
     step: Step,
@@ -273,61 +286,45 @@ def search(
     graphs: GraphedBeams | None = None,
 ) -> None:
     """Search the continuations of all prompts, and hand over steps and results."""
-    if graphs is not None and not graphs.lock.acquire(blocking=False):
-        graphs = None
-    try:
-        _search(model, step, logprobs_NV, state, rules, limits, took, ended, graphs)
-    finally:
-        if graphs is not None:
-            graphs.lock.release()
+    with _owned(graphs) as own:
 
+        def size_of(number: int) -> int:
+            return number if own is None else 1 << (number - 1).bit_length()
 
-def _search(
-    model: object,
-    step: Step,
-    logprobs_NV: Tensor,
-    state: State,
-    rules: Rules,
-    limits: list[int],
-    took: Took,
-    ended: Ended,
-    graphs: GraphedBeams | None,
-) -> None:
-    def size_of(number: int) -> int:
-        return number if graphs is None else 1 << (number - 1).bit_length()
-
-    weights: tuple[int, ...] = ()
-    if isinstance(model, nn.Module):
-        weights = tuple(t.data_ptr() for t in (*model.parameters(), *model.buffers()))
-    beams, logprobs_BV = begin(logprobs_NV, state, rules, limits, size_of(len(limits)))
-    beams = replace(beams, state=extend(beams, rules, logprobs_BV, beams.state))
-    del logprobs_BV, logprobs_NV, state
-    active, is_open = np.arange(len(limits)), np.ones(len(limits), np.bool_)
-    num_steps, times = 1, STEPS_AT_ONCE - 1
-    while True:
-        times = min(times, max(limits) - num_steps)
-        if graphs is not None:
-            beams = graphs.run(step, beams, rules, weights, times)
-        else:
-            for _ in range(times):
-                beams = advance(step, beams, rules)
-        num_steps += times
-        number, num_results = len(active), beams.results_NRC.shape[1]
-        told = torch.cat([beams.results_NRC.flatten(1), beams.is_going_N.double()[:, None]], dim=1)
-        results = told[:number].cpu().numpy()
-        num_taken = (num_steps - 1) % STEPS_AT_ONCE + 1
-        for tokens_NW2 in beams.history_KNW2[:num_taken, :number].cpu().numpy():
-            took(active, tokens_NW2[..., 0], tokens_NW2[..., 1])
-        is_going = results[:, -1] > 0
-        for place in np.flatnonzero(~is_going & is_open[active]).tolist():
-            ended(int(active[place]), results[place, :-1].reshape(num_results, END + 1))
-        is_open[active] = is_going
-        left = np.flatnonzero(is_going)
-        if not len(left):
-            return
-        if size_of(len(left)) < len(beams.total_NW):
-            prompts = left[np.arange(size_of(len(left))) % len(left)]
-            beams = beams.select(torch.from_numpy(prompts).to(beams.tokens_B.device), len(left))
-            active = active[left]
-        beams.place.zero_()
-        times = STEPS_AT_ONCE
+        weights: tuple[int, ...] = ()
+        if isinstance(model, nn.Module):
+            weights = tuple(t.data_ptr() for t in (*model.parameters(), *model.buffers()))
+        beams, logprobs_BV = begin(logprobs_NV, state, rules, limits, size_of(len(limits)))
+        beams = replace(beams, state=extend(beams, rules, logprobs_BV, beams.state))
+        del logprobs_BV, logprobs_NV, state
+        active, is_open = np.arange(len(limits)), np.ones(len(limits), np.bool_)
+        num_steps, times = 1, STEPS_AT_ONCE - 1
+        while True:
+            times = min(times, max(limits) - num_steps)
+            if own is not None:
+                beams = own.run(step, beams, rules, weights, times)
+            else:
+                for _ in range(times):
+                    beams = advance(step, beams, rules)
+            num_steps += times
+            number, num_results = len(active), beams.results_NRC.shape[1]
+            told = torch.cat(
+                [beams.results_NRC.flatten(1), beams.is_going_N.double()[:, None]], dim=1
+            )
+            results = told[:number].cpu().numpy()
+            num_taken = (num_steps - 1) % STEPS_AT_ONCE + 1
+            for tokens_NW2 in beams.history_KNW2[:num_taken, :number].cpu().numpy():
+                took(active, tokens_NW2[..., 0], tokens_NW2[..., 1])
+            is_going = results[:, -1] > 0
+            for place in np.flatnonzero(~is_going & is_open[active]).tolist():
+                ended(int(active[place]), results[place, :-1].reshape(num_results, END + 1))
+            is_open[active] = is_going
+            left = np.flatnonzero(is_going)
+            if not len(left):
+                return
+            if size_of(len(left)) < len(beams.total_NW):
+                prompts = left[np.arange(size_of(len(left))) % len(left)]
+                beams = beams.select(torch.from_numpy(prompts).to(beams.tokens_B.device), len(left))
+                active = active[left]
+            beams.place.zero_()
+            times = STEPS_AT_ONCE
