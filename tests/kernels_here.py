@@ -51,7 +51,7 @@ class KernelCase:
 
 
 def kernels_here() -> list[KernelCase]:
-    """`triton` is among them on a CUDA device, or with TRITON_INTERPRET=1, slowly, on the CPU."""
+    """`triton` and `wave` are among them on a CUDA device, or with TRITON_INTERPRET=1, slowly, on the CPU."""
     cases = [KernelCase(name) for name in ("auto", "reference", "torch", "stepwise", "scan")]
     if mkl.available():
         cases.append(KernelCase("cpu", limits={"num_threads": 2, "fewest_rows": 1}))
@@ -59,5 +59,5 @@ def kernels_here() -> list[KernelCase]:
         cases.append(KernelCase("cpu", "by units", limits))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if runs_on(torch.device(device)):
-        cases.append(KernelCase("triton", device=device))
+        cases += [KernelCase("triton", device=device), KernelCase("wave", device=device)]
     return cases

@@ -34,6 +34,14 @@ class Dropout(nn.Module):
             return F.dropout(inputs, self.probability)
         return locked_dropout(inputs, self.probability)
 
+    def mask(self, like_BTE: Float[Tensor, "B T E"]) -> Tensor | None:
+        """Return what `forward` would multiply such inputs by: of all steps, or (B, 1, E)."""
+        if not self.training or self.probability == 0:
+            return None
+        batch_size, num_steps, width = like_BTE.shape
+        shape = (batch_size, 1 if self.locked else num_steps, width)
+        return _mask(like_BTE, shape, self.probability)
+
     def extra_repr(self) -> str:
         return f"{self.probability}, locked={self.locked}"
 

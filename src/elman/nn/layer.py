@@ -49,7 +49,9 @@ class RecurrentLayer(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         return self.cell.initial_state(batch_size)
 
-    def plan(self, inputs: Tensor, state: State, *, directions: int = 1) -> KernelPlan:
+    def plan(
+        self, inputs: Tensor, state: State, *, directions: int = 1, ragged: bool = False
+    ) -> KernelPlan:
         """Decide what computes these `inputs`, (B, T, I) or, for one step, (B, I)."""
         if inputs.dim() == 3:
             batch_size, num_steps, input_size = inputs.shape
@@ -67,6 +69,7 @@ class RecurrentLayer(nn.Module):
             state_dtype=next(iter(state.values())).dtype,
             directions=directions,
             masked=inputs.dim() == 3 and self.training and self.dropout_state > 0,
+            ragged=ragged,
         )
 
     def forward(
@@ -81,11 +84,9 @@ class RecurrentLayer(nn.Module):
         """
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
-        plan = self.plan(inputs_BTI, state)
-        masks: tuple[Tensor, ...] = ()
-        if self.training and self.dropout_state:
-            h_BP = state.tensor("h")
-            masks = (F.dropout(torch.ones_like(h_BP), self.dropout_state),)
+        plan = self.plan(inputs_BTI, state, ragged=lengths_B is not None)
+        mask_BP = self.state_mask(state)
+        masks = () if mask_BP is None else (mask_BP,)
         outputs_BTP, state = kernel_of(plan).run(
             self.cell,
             self.turned(inputs_BTI, lengths_B),
@@ -97,6 +98,12 @@ class RecurrentLayer(nn.Module):
         )
         record_plan(self, plan)
         return self.turned(outputs_BTP, lengths_B), state
+
+    def state_mask(self, state: State) -> Tensor | None:
+        """Return what h is multiplied by before each step reads it, if the state is dropped out."""
+        if not (self.training and self.dropout_state):
+            return None
+        return F.dropout(torch.ones_like(state.tensor("h")), self.dropout_state)
 
     def recurrent_weight(self) -> Tensor:
         """Return the matrix U to use: in training, with dropped entries if there is weight drop."""

@@ -16,7 +16,7 @@ B batch, T time steps, I inputs, P outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -28,6 +28,7 @@ from elman.base.tables import Table, is_outside, look_up
 from elman.nn.bidirectional import Bidirectional, Merge
 from elman.nn.cells import Cell, GRUForm, Nonlinearity
 from elman.nn.dropout import Dropout
+from elman.nn.kernels import KernelPlan, record_plan, wave
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -263,6 +264,8 @@ class Stack(nn.Module):
         num_steps = inputs_BTI.shape[1]
         if lengths_B is not None and not lengths_B.is_cuda and lengths_B.eq(num_steps).all():
             lengths_B = None  # nothing is padded: whole batches run faster
+        if lengths_B is None and (plan := self._wave_plan(inputs_BTI, state)) is not None:
+            return self._as_wave(inputs_BTI, state, plan)
         outputs, state = self.climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
         if lengths_B is not None and self.joins:  # joins may carry input into the padding
             time_T = torch.arange(inputs_BTI.shape[1], device=inputs_BTI.device)
@@ -303,6 +306,40 @@ class Stack(nn.Module):
         if self.config.sum_layers:
             below[-1] = torch.stack(raw).sum(dim=0)
         return below[1:], State(states)
+
+    def _wave_plan(self, inputs_BTI: Tensor, state: State) -> KernelPlan | None:
+        """Return the plan of layers that can make their steps at the same time, or None."""
+        shapes = {(m.input_size, m.hidden_size) for m in self.modules() if isinstance(m, Cell)}
+        is_plain = self.config.join == "plain" and not self.bidirectional
+        if not is_plain or len(self.layers) == 1 or len(shapes) > 1:
+            return None
+        plan = cast(RecurrentLayer, self.layers[0]).plan(inputs_BTI, state.part("0"))
+        return plan if plan.kernel == "wave" else None
+
+    def _as_wave(
+        self, inputs_BTI: Tensor, state: State, plan: KernelPlan
+    ) -> tuple[list[Tensor], State]:
+        """Run layers that are joined plain as one wave: what `climb` would return."""
+        layers = cast("list[RecurrentLayer]", list(self.layers))
+        states = [state.part(str(level)) for level in range(len(layers))]
+        masks = [layer.state_mask(part) for layer, part in zip(layers, states, strict=True)]
+        between = [self.dropout.mask(inputs_BTI) for _ in layers[1:]]
+        found = wave.run_layers(
+            [layer.cell for layer in layers],
+            inputs_BTI,
+            states,
+            [layer.recurrent_weight() for layer in layers],
+            [mask for mask in masks if mask is not None],
+            [mask for mask in between if mask is not None],
+        )
+        for layer in layers:
+            record_plan(
+                layer, replace(plan, variant=f"fused launches, {len(layers)} layers at once")
+            )
+        raw = [outputs_BTP for outputs_BTP, _ in found]
+        last = torch.stack(raw).sum(dim=0) if self.config.sum_layers else raw[-1]
+        lower = [x if mask is None else x * mask for x, mask in zip(raw, between, strict=False)]
+        return [*lower, last], State({str(level): part for level, (_, part) in enumerate(found)})
 
     def _make_level(self, input_size: int, hidden_size: int) -> Level:
         config = self.config

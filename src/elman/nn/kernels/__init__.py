@@ -2,7 +2,7 @@
 
 A kernel is a module, or another object, with the two functions of `Kernel`. It executes the plan
 that it is given or raises. `persistent.run_directions` also runs both directions of a bidirectional
-layer at once.
+layer at once, `wave.run_layers` all layers of a stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from elman.base.errors import UsageError
 from elman.base.tables import look_up
 from elman.nn.cells import Cell
-from elman.nn.kernels import cpu, persistent, reference, scan, stepwise, torch_rnn
+from elman.nn.kernels import cpu, persistent, reference, scan, stepwise, torch_rnn, wave
 from elman.nn.kernels.mkl import kernel_notes
 from elman.nn.kernels.plan_record import PlanRecord, plans_by_layer, record_plan, recorded_plans
 from elman.nn.kernels.planning import (
@@ -76,6 +76,7 @@ KERNELS: dict[str, Kernel] = {
     "cpu": cpu,
     "triton": persistent,
     "torch": torch_rnn,
+    "wave": wave,
     "stepwise": stepwise,
     "reference": reference,
 }

@@ -108,7 +108,7 @@ class Launch:
             way = tiling.forward
             common |= _tiles(way, size)
             self._forward, self._backward = (
-                [_Kernel(loop, grid, {**common, "STAGE": stage}, way, device) for stage in stages]
+                [_launch(loop, grid, {**common, "STAGE": stage}, way, device) for stage in stages]
                 for loop in (persistent_gru.forward, persistent_gru.backward)
             )
             self.num_counters = self.num_counters_back = 2 * num_groups
@@ -117,11 +117,11 @@ class Launch:
         way, way_back = tiling.forward, tiling.backward
         constants = common | _tiles(way, size)
         constants |= {"SWAP": way.swap, "PERSISTENT": not INTERPRETED}
-        self._forward = [_Kernel(persistent_loops.forward, grid, constants, way, device)]
+        self._forward = [_launch(persistent_loops.forward, grid, constants, way, device)]
         constants = common | _tiles(way_back, size // way_back.pieces)
         constants |= {"SWAP": way_back.swap, "PIECES": way_back.pieces}
         self._backward = [
-            _Kernel(
+            _launch(
                 persistent_loops.backward,
                 grid_back,
                 {**constants, "STAGE": stage},
@@ -181,7 +181,7 @@ class Launch:
         self._launch(self._backward, tensors, num_steps)
 
     def _launch(
-        self, kernels: list[_Kernel], tensors: Sequence[Tensor | None], num_steps: int
+        self, kernels: list[CompiledLaunch], tensors: Sequence[Tensor | None], num_steps: int
     ) -> None:
         spans = [(t, t + 1) for t in range(num_steps)] if INTERPRETED else [(0, num_steps)]
         for first, last in spans:
@@ -189,7 +189,7 @@ class Launch:
                 kernel(*tensors, first, last, num_steps, self.batch_size)
 
 
-class _Kernel:
+class CompiledLaunch:
     """A Triton kernel with all that is the same at every launch."""
 
     def __init__(
@@ -197,15 +197,18 @@ class _Kernel:
         function: Any,
         grid: tuple[int, int, int],
         constants: dict[str, Any],
-        way: TileWay,
+        options: dict[str, Any],
         device: int,
+        *,
+        num_numbers: int,
     ) -> None:
+        """The last `num_numbers` arguments are numbers, those before them tensors."""
         self.function = function
         self.grid = grid
         self.constants = constants
+        self.options = options
         self.device = device
-        # One stage: nothing may be read ahead of the waiting.
-        self.options = {"num_warps": way.warps, "num_stages": 1, "launch_cooperative_grid": True}
+        self.num_numbers = num_numbers
         self._compiled: dict[tuple[int, ...], Callable[..., None]] = {}
         self._values: list[Any] = []  # the constants, in the order of the kernel's parameters
 
@@ -216,7 +219,7 @@ class _Kernel:
         # By their addresses: of a tensor the launcher would ask where it lies.
         given = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
         # Triton compiles anew for addresses that are no multiples of 16; all else is the same.
-        odd = tuple([a % 16 for a in given[:-4] if a])
+        odd = tuple([a % 16 for a in given[: -self.num_numbers] if a])
         launch = self._compiled.get(odd)
         with on_device(self.device):
             if launch is not None:
@@ -234,6 +237,18 @@ def on_device(index: int | None) -> AbstractContextManager[Any]:
     if INTERPRETED or index is None or torch.cuda.current_device() == index:
         return nullcontext()
     return torch.cuda.device(index)
+
+
+def _launch(
+    function: Any,
+    grid: tuple[int, int, int],
+    constants: dict[str, Any],
+    way: TileWay,
+    device: int,
+) -> CompiledLaunch:
+    # One stage: nothing may be read ahead of the waiting.
+    options = {"num_warps": way.warps, "num_stages": 1, "launch_cooperative_grid": True}
+    return CompiledLaunch(function, grid, constants, options, device, num_numbers=4)
 
 
 def _tiles(way: TileWay, length: int) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 `plan` looks at the cell, the device, the dtype, the shape and the purpose, and returns a
 `KernelPlan`: the kernel, its variant, and why. It asks one planner per kernel (`_scan`, `_cpu`,
-`_triton`, `_torch`, `_stepwise`, `_reference`), the fastest kernel first; a planner returns a plan
+`_triton`, `_torch`, `_wave`, `_stepwise`, `_reference`), the fastest kernel first; a planner returns a plan
 or a refusal. A kernel asked for by name is used whatever the size, or a `UsageError` says why it
 cannot be. With `auto`, size limits apply too (`KernelLimits`). A kernel executes its plan or
 raises; none hands its work on to another. What was executed is recorded in `plan_record.py`.
@@ -23,7 +23,7 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import blocks, mkl, products, stepwise
+from elman.nn.kernels import blocks, mkl, products, stepwise, wave
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
@@ -161,6 +161,8 @@ class _Facts(NamedTuple):
     """Whether it has layer normalisation, peepholes, clipping, a capped gate or mogrifiers."""
     is_stepwise: bool
     """Whether `stepwise.py` computes it."""
+    is_wave: bool
+    """Whether `wave.py` computes it."""
     is_scan: bool
     """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int
@@ -210,6 +212,8 @@ class _Work(NamedTuple):
     model: ModelWeights | None
     is_masked: bool
     """Whether h is multiplied by a mask before each step."""
+    is_ragged: bool
+    """Whether rows have lengths of their own."""
 
     @property
     def is_named(self) -> bool:
@@ -233,12 +237,14 @@ def plan(
     limits: KernelLimits | None = None,
     model: ModelWeights | None = None,
     masked: bool = False,
+    ragged: bool = False,
 ) -> KernelPlan:
     """Decide what computes `cell` for inputs of `shape` (batch, steps, inputs) and `dtype`.
 
     `kernel` is a name, or "auto". `directions` layers of opposite directions are to be computed; a
     plan for fewer is for each of them alone. `model` is given if a step can be done for the whole
-    model in one call. `masked` asks for a kernel that can drop out the state.
+    model in one call. `masked` asks for a kernel that can drop out the state, `ragged` for one that reads
+    rows of different lengths.
     """
     if is_outside(kernel):
         return KernelPlan(kernel=kernel, variant="outside kernel", reason="asked for by name")
@@ -260,6 +266,7 @@ def plan(
         kernel,
         model,
         masked,
+        ragged,
     )
     return _decide(work)
 
@@ -308,6 +315,7 @@ def _facts(cell: Cell) -> _Facts:
         projection_size,
         has_extras,
         stepwise.serves(cell),
+        wave.serves(cell),
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
         (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
     )
@@ -625,6 +633,21 @@ def _torch_name(cell: _Facts) -> str | None:
     return "GRU" if cell.kind is GRUCell and cell.form == "reset_after" else None
 
 
+def _wave(work: _Work) -> KernelPlan | _Refusal:
+    if not runs_on(work.device) or (work.device.type != "cuda" and not work.is_named):
+        return _Refusal("it needs Triton and a CUDA device of capability 8 or more", True)
+    if not work.cell.is_wave:
+        return _Refusal("it computes LSTM with mogrifiers of low rank or a capped gate", True)
+    if work.is_step and not work.is_named:
+        return _Refusal("one step has nothing to gain", is_obvious=True)
+    if work.is_ragged:
+        return _Refusal("it reads rows of one length")
+    dtype = work.autocast_dtype or work.dtype
+    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return _Refusal("it computes in 16 or 32 bits")
+    return KernelPlan(kernel="wave", variant="fused launches")
+
+
 def _stepwise(work: _Work) -> KernelPlan | _Refusal:
     if not work.cell.is_stepwise:
         return _Refusal("it computes LSTM with mogrifiers, a capped gate or state dropout", True)
@@ -644,9 +667,10 @@ _PLANNERS: dict[str, Callable[[_Work], KernelPlan | _Refusal]] = {
     "cpu": _cpu,
     "triton": _triton,
     "torch": _torch,
+    "wave": _wave,
     "stepwise": _stepwise,
     "reference": _reference,
 }
 """Every kernel, the fastest first."""
-MASKING = ("stepwise", "reference")
+MASKING = ("wave", "stepwise", "reference")
 """Kernels that can drop out the state."""
