@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import blocks, kernel_limits, memory, mkl, planning, recorded_plans
+from elman.nn.kernels import (
+    blocks,
+    cpu_planner,
+    kernel_limits,
+    memory,
+    mkl,
+    planning,
+    recorded_plans,
+)
 from elman.nn.stack import Stack, StackConfig
 from stack_results import CELLS as OPTIONS
 from stack_results import relative_errors, results, set_kernel
@@ -79,7 +87,7 @@ def test_both_directions_at_once(
     stack = Stack(StackConfig(hidden_size=hidden_size, num_layers=2), 4, bidirectional=True)
     inputs_BTI = torch.randn(batch_size, num_steps, 4)
     lengths_B = torch.arange(batch_size) % num_steps + 1 if ragged else None
-    monkeypatch.setattr(planning, "fastest", lambda *sizes: "oneDNN")
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: "oneDNN")
     planning._decide.cache_clear()
     try:
         with kernel_limits(num_threads=num_threads, fewest_rows=1):
@@ -99,7 +107,7 @@ def test_texts_without_tokens_leave_the_state_of_both_directions(
 ) -> None:
     stack = Stack(StackConfig(hidden_size=3, kernel="cpu"), 4, bidirectional=True)
     before = stack.initial_state(5).map(torch.ones_like)
-    monkeypatch.setattr(planning, "fastest", lambda *sizes: "oneDNN")
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: "oneDNN")
     planning._decide.cache_clear()
     try:
         with kernel_limits(fewest_rows=1):
@@ -142,7 +150,7 @@ def test_products_in_bfloat16(size: tuple[int, int, int], by_units: bool) -> Non
 def test_either_product(name: str, product: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if product == "oneDNN" and mkl.onednn_problem():
         pytest.skip(mkl.onednn_problem())
-    monkeypatch.setattr(planning, "fastest", lambda *sizes: product)
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: product)
     planning._decide.cache_clear()
     torch.manual_seed(0)
     stack = Stack(StackConfig(hidden_size=75, **OPTIONS[name]), 4)
