@@ -51,7 +51,8 @@ class KernelCase:
 
 
 def kernels_here() -> list[KernelCase]:
-    """`triton` and `wave` are among them on a CUDA device, or with TRITON_INTERPRET=1, slowly, on the CPU."""
+    """`triton` and `wave` are among them on a CUDA device, or with TRITON_INTERPRET=1, slowly, on
+    the CPU."""
     cases = [KernelCase(name) for name in ("auto", "reference", "torch", "stepwise", "scan")]
     if mkl.available():
         cases.append(KernelCase("cpu", limits={"num_threads": 2, "fewest_rows": 1}))

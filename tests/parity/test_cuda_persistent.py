@@ -14,8 +14,7 @@ from torch import Tensor
 
 from elman.base.errors import UsageError
 from elman.nn.kernels import plans_by_layer, recorded_plans
-from elman.nn.layer import executed_plans
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig, executed_plans
 from stack_results import relative_errors, results
 
 pytestmark = pytest.mark.gpu

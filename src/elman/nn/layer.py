@@ -18,9 +18,7 @@ from elman.nn.kernels import (
     halves_are_faster,
     kernel_of,
     plan,
-    plans_by_layer,
     record_plan,
-    recorded_plans,
 )
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -140,17 +138,6 @@ def halves_pay(model: nn.Module, batch_size: int, num_steps: int) -> bool:
         and halves_are_faster(layer.cell, (batch_size, num_steps, layer.cell.input_size))
         for layer in layers
     )
-
-
-@torch.no_grad()
-def executed_plans(model: nn.Module, batch_size: int, num_steps: int) -> dict[str, str]:
-    """Run every recurrent layer of `model` once on zeros; return what each executed, by name."""
-    with recorded_plans() as record:
-        for layer in model.modules():
-            if isinstance(layer, RecurrentLayer):
-                bias = layer.cell.bias
-                layer(bias.new_zeros(batch_size, num_steps, layer.cell.input_size))
-    return plans_by_layer(model, record)
 
 
 def _reversed(tensor_BTX: Tensor, lengths_B: Tensor | None) -> Tensor:

@@ -28,7 +28,7 @@ from elman.base.tables import Table, is_outside, look_up
 from elman.nn.bidirectional import Bidirectional, Merge
 from elman.nn.cells import Cell, GRUForm, Nonlinearity
 from elman.nn.dropout import Dropout
-from elman.nn.kernels import KernelPlan, record_plan, wave
+from elman.nn.kernels import KernelPlan, plans_by_layer, record_plan, recorded_plans, wave
 from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
@@ -248,7 +248,7 @@ class Stack(nn.Module):
     ) -> tuple[Float[Tensor, "B T P"], State]:
         """Return the last layer's outputs, or the sum of all, and the state after each row's last
         real step."""
-        outputs, state = self.all_layers(inputs_BTI, state, lengths_B)
+        outputs, state = self._run(inputs_BTI, state, lengths_B, only_last=True)
         return outputs[-1], state
 
     def all_layers(
@@ -258,6 +258,17 @@ class Stack(nn.Module):
         lengths_B: Int[Tensor, "B"] | None = None,
     ) -> tuple[list[Tensor], State]:
         """Like `forward`, with the outputs of every layer, the lowest first."""
+        return self._run(inputs_BTI, state, lengths_B, only_last=False)
+
+    def _run(
+        self,
+        inputs_BTI: Tensor,
+        state: State | None,
+        lengths_B: Tensor | None,
+        *,
+        only_last: bool,
+    ) -> tuple[list[Tensor], State]:
+        """The outputs of every layer, or of the last one if `only_last` and no others were made."""
         if state is None:
             state = self.initial_state(inputs_BTI.shape[0])
         # Lengths on a GPU are not looked at: that would mean waiting for it.
@@ -265,7 +276,7 @@ class Stack(nn.Module):
         if lengths_B is not None and not lengths_B.is_cuda and lengths_B.eq(num_steps).all():
             lengths_B = None  # nothing is padded: whole batches run faster
         if lengths_B is None and (plan := self._wave_plan(inputs_BTI, state)) is not None:
-            return self._as_wave(inputs_BTI, state, plan)
+            return self._as_wave(inputs_BTI, state, plan, only_last=only_last)
         outputs, state = self.climb(inputs_BTI, state, lambda layer, x, s: layer(x, s, lengths_B))
         if lengths_B is not None and self.joins:  # joins may carry input into the padding
             time_T = torch.arange(inputs_BTI.shape[1], device=inputs_BTI.device)
@@ -309,15 +320,24 @@ class Stack(nn.Module):
 
     def _wave_plan(self, inputs_BTI: Tensor, state: State) -> KernelPlan | None:
         """Return the plan of layers that can make their steps at the same time, or None."""
-        shapes = {(m.input_size, m.hidden_size) for m in self.modules() if isinstance(m, Cell)}
-        is_plain = self.config.join == "plain" and not self.bidirectional
-        if not is_plain or len(self.layers) == 1 or len(shapes) > 1:
+        if self.config.join != "plain" or self.bidirectional or len(self.layers) == 1:
             return None
-        plan = cast(RecurrentLayer, self.layers[0]).plan(inputs_BTI, state.part("0"))
-        return plan if plan.kernel == "wave" else None
+        layers = cast("list[RecurrentLayer]", list(self.layers))
+        # Of one shape; and all drop out their states, or none: parts of a model may be frozen.
+        alike = {
+            (one.cell.input_size, one.cell.hidden_size, one.training and one.dropout_state > 0)
+            for one in layers
+        }
+        if len(alike) > 1:
+            return None
+        for level, layer in enumerate(layers):
+            plan = layer.plan(inputs_BTI, state.part(str(level)))
+            if plan.kernel != "wave":
+                return None
+        return replace(plan, variant=f"{plan.variant}, {len(layers)} layers at once")
 
     def _as_wave(
-        self, inputs_BTI: Tensor, state: State, plan: KernelPlan
+        self, inputs_BTI: Tensor, state: State, plan: KernelPlan, *, only_last: bool
     ) -> tuple[list[Tensor], State]:
         """Run layers that are joined plain as one wave: what `climb` would return."""
         layers = cast("list[RecurrentLayer]", list(self.layers))
@@ -333,12 +353,12 @@ class Stack(nn.Module):
             [mask for mask in between if mask is not None],
         )
         for layer in layers:
-            record_plan(
-                layer, replace(plan, variant=f"fused launches, {len(layers)} layers at once")
-            )
+            record_plan(layer, plan)
         raw = [outputs_BTP for outputs_BTP, _ in found]
         last = torch.stack(raw).sum(dim=0) if self.config.sum_layers else raw[-1]
-        lower = [x if mask is None else x * mask for x, mask in zip(raw, between, strict=False)]
+        lower = [] if only_last else raw[:-1]
+        if lower and between[0] is not None:  # in the numbers of the outputs, as `climb` has them
+            lower = [x * cast(Tensor, m).to(x.dtype) for x, m in zip(lower, between, strict=True)]
         return [*lower, last], State({str(level): part for level, (_, part) in enumerate(found)})
 
     def _make_level(self, input_size: int, hidden_size: int) -> Level:
@@ -410,6 +430,21 @@ def tell_depths(layers: nn.ModuleList) -> None:
     cells = [[m for m in level.modules() if isinstance(m, Cell)] for level in layers]
     for column in zip(*cells, strict=True):
         column[0].stacked(column)
+
+
+@torch.no_grad()
+def executed_plans(model: nn.Module, batch_size: int, num_steps: int) -> dict[str, str]:
+    """Run the recurrent layers of `model` once on zeros, those of a stack together, as in use;
+    return what each executed, by name."""
+    done: set[nn.Module] = set()
+    with recorded_plans() as record:
+        for module in model.modules():  # a stack comes before its layers
+            if isinstance(module, Stack | RecurrentLayer) and module not in done:
+                done.update(module.modules())
+                cell = next(part for part in module.modules() if isinstance(part, Cell))
+                width = module.input_size if isinstance(module, Stack) else cell.input_size
+                module(cell.bias.new_zeros(batch_size, num_steps, width))
+    return plans_by_layer(model, record)
 
 
 def make_cell(config: CellConfig, input_size: int, hidden_size: int, **more: Any) -> Cell:

@@ -8,7 +8,7 @@ from elman.base.config import to_dict
 from elman.base.documents import read_json_lines
 from elman.base.tables import imported
 from elman.models.embeddings import layer_weights
-from elman.nn.layer import executed_plans
+from elman.nn.stack import executed_plans
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, EMBEDDINGS_FOLDER, METRICS_FILE
 from elman.tasks import task_named
 from elman.tasks.opening import OpenedRun

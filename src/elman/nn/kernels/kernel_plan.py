@@ -89,6 +89,8 @@ class CellFacts(NamedTuple):
     """Whether `stepwise.py` computes it."""
     is_wave: bool
     """Whether `wave.py` computes it."""
+    mogrify_rank: int
+    """The rank of its mogrifiers' matrices; 0: no mogrifiers, or full matrices."""
     is_scan: bool
     """Whether it is a `ScanCell` that has kept the common `step`."""
     step_bytes: int

@@ -75,7 +75,8 @@ def chip_of(index: int) -> Chip:
         return H200
     properties: Any = torch.cuda.get_device_properties(index)
     shared = getattr(properties, "shared_memory_per_block_optin", 99 * 1024)
-    return Chip(properties.multi_processor_count, shared)
+    capability = torch.cuda.get_device_capability(index)
+    return Chip(properties.multi_processor_count, shared, capability)
 
 
 @lru_cache(256)

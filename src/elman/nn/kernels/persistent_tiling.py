@@ -17,6 +17,8 @@ class Chip:
     multiprocessors: int
     shared_memory: int
     """Bytes that a program can have."""
+    capability: tuple[int, int] = (9, 0)
+    """What its instructions are, CUDA's "compute capability"."""
 
 
 H200 = Chip(132, 227 * 1024)

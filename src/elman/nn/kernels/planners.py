@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from elman.nn.cells import GRUCell, LSTMCell, RNNCell
+from elman.nn.kernels import wave
 from elman.nn.kernels.cpu_planner import compiled_step, plan_cpu
 from elman.nn.kernels.kernel_plan import (
     ONE_LAUNCH,
@@ -22,6 +23,8 @@ from elman.nn.kernels.kernel_plan import (
 )
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import padded_size, tile
+
+ONE_STEP = "one step of the cell"
 
 
 def plan_scan(work: Workload) -> KernelPlan | Refusal:
@@ -99,29 +102,40 @@ def plan_wave(work: Workload) -> KernelPlan | Refusal:
     if not runs_on(work.device) or (work.device.type != "cuda" and not work.is_named):
         return Refusal("it needs Triton and a CUDA device of capability 8 or more", True)
     if not work.cell.is_wave:
-        return Refusal("it computes LSTM with mogrifiers of low rank or a capped gate", True)
-    if work.is_step and not work.is_named:
-        return Refusal("one step has nothing to gain", is_obvious=True)
+        why = "it computes LSTM with mogrifiers of low rank, a capped gate or state dropout"
+        return Refusal(why, is_obvious=not work.cell.is_stepwise)
+    if work.is_step:
+        return _one_step("wave", work)
     if work.is_ragged:
         return Refusal("it reads rows of one length")
     dtype = work.autocast_dtype or work.dtype
     if dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return Refusal("it computes in 16 or 32 bits")
+    cell, chip = work.cell, chip_of(index_of(work.device))
+    if not wave.fits(work.shape[2], cell.hidden_size, cell.mogrify_rank, dtype.itemsize, chip):
+        return Refusal("the matrices of the mogrifiers do not fit on the chip")
     return KernelPlan(kernel="wave", variant="fused launches")
 
 
 def plan_stepwise(work: Workload) -> KernelPlan | Refusal:
     if not work.cell.is_stepwise:
         return Refusal("it computes LSTM with mogrifiers, a capped gate or state dropout", True)
-    if work.is_step and not work.is_named:
-        return Refusal("one step has nothing to gain", is_obvious=True)
+    if work.is_step:
+        return _one_step("stepwise", work)
     fused = ", fused" if runs_on(work.device) else ""
     return KernelPlan(kernel="stepwise", variant=f"step by step{fused}")
 
 
 def plan_reference(work: Workload) -> KernelPlan:
-    variant = "one step of the cell" if work.is_step else "loop over the cell"
+    variant = ONE_STEP if work.is_step else "loop over the cell"
     return KernelPlan(kernel="reference", variant=variant)
+
+
+def _one_step(kernel: str, work: Workload) -> KernelPlan | Refusal:
+    """For kernels whose `step` is the reference's: only if asked for by name."""
+    if work.is_named:
+        return KernelPlan(kernel=kernel, variant=ONE_STEP)
+    return Refusal("one step has nothing to gain", is_obvious=True)
 
 
 PLANNERS: dict[str, Callable[[Workload], KernelPlan | Refusal]] = {

@@ -144,10 +144,11 @@ def torch_has(cell: Cell) -> bool:
 
 def _facts(cell: Cell) -> CellFacts:
     kind = type(cell)
-    has_extras, projection_size, form = cell.layer_norm, 0, ""
+    has_extras, projection_size, form, mogrify_rank = cell.layer_norm, 0, "", 0
     if isinstance(cell, LSTMCell):
         has_extras = cell.has_extras
         projection_size = 0 if cell.projection_weight is None else cell.output_size
+        mogrify_rank = wave.rank_of(cell)
     elif isinstance(cell, GRUCell):
         form = cell.form
     elif isinstance(cell, RNNCell):
@@ -161,6 +162,7 @@ def _facts(cell: Cell) -> CellFacts:
         has_extras,
         stepwise.serves(cell),
         wave.serves(cell),
+        mogrify_rank,
         isinstance(cell, ScanCell) and kind.step is ScanCell.step,
         (cell.input_weight.numel() + cell.recurrent_weight.numel()) * (1 if cell.int8 else 4),
     )

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.nn.cells import Cell, LSTMCell
-from elman.nn.cells import step as step
+from elman.nn.cells import step as step  # `as`: a part of this module, which is a `Kernel`
 from elman.nn.kernels.persistent_launch import runs_on
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State

@@ -1,13 +1,15 @@
-"""LSTMs whose steps the persistent kernel does not have, on CUDA: several layers at once, as a wave.
+"""LSTMs whose steps the persistent kernel does not have, on CUDA: layers at once, as a wave.
 
-A mogrifier's rounds depend on each other, and a step on the one before it: each is a few small launches that
-leave most of the chip idle. So a launch computes the same part of a step for all layers of a stack: in slot s,
-layer l makes step s - l, which needs what the layer below made one slot earlier. What is elementwise is part of
-the launch that makes its numbers (`wave_loops.py`), and a launch reads its weights while the one before it still
-runs. The gradients of the matrices are products over all steps, made after the loop.
+A mogrifier's rounds depend on each other, and a step on the one before it: each is a few small
+launches that leave most of the chip idle. So a launch computes the same part of a step for all
+layers of a stack: in slot s, layer l makes step s - l, which needs what the layer below made one
+slot earlier. What is elementwise is part of the launch that makes its numbers (`wave_loops.py`),
+and a launch reads its weights while the one before it still runs. The gradients of the matrices are
+products over all steps, made after the loop.
 
-It serves a capped input gate, state dropout and mogrifiers of low rank, in 16 or 32 bits; layers of a wave have
-one shape and as many inputs as units. A single layer is a wave of one, with any number of inputs.
+It serves a capped input gate, state dropout and mogrifiers of low rank, in 16 or 32 bits; layers of
+a wave have one shape and as many inputs as units. A single layer is a wave of one, with any number
+of inputs. Rows have one length. Derivatives are first ones only.
 
 L layers, T time steps, B batch, I inputs, H hidden units (and outputs), R rank, G gates times H.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,8 +26,9 @@ import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, LSTMCell
-from elman.nn.cells import step as step
-from elman.nn.kernels.persistent_launch import INTERPRETED, CompiledLaunch, index_of
+from elman.nn.cells import step as step  # `as`: a part of this module, which is a `Kernel`
+from elman.nn.kernels.persistent_launch import INTERPRETED, CompiledLaunch, chip_of, index_of
+from elman.nn.kernels.persistent_tiling import Chip
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -39,6 +42,14 @@ def serves(cell: Cell) -> bool:
         and cell.projection_weight is None
         and all(isinstance(module, torch.nn.Sequential) for module in cell.mogrifiers)
     )
+
+
+def rank_of(cell: LSTMCell) -> int:
+    """The rank of its mogrifiers; 0 if it has none, or full matrices."""
+    for module in cell.mogrifiers:
+        if isinstance(module, torch.nn.Sequential):
+            return len(next(module.parameters()))
+    return 0
 
 
 def run(
@@ -66,12 +77,18 @@ def run_layers(
 ) -> list[tuple[Float[Tensor, "B T P"], State]]:
     """Layers on top of each other, the lowest first: the outputs and the last state of each.
 
-    `masks` are those of the states; `between` is what multiplies the outputs of each layer but the last
-    one before the next one reads them (dropout): of all steps, or of one for all. Empty for none.
+    `masks` are those of the states; `between` is what multiplies the outputs of each layer but the
+    last one before the next one reads them (dropout): of all steps, or of one for all. Empty for
+    none.
     """
     device = inputs_BTI.device
+    assert not masks or len(masks) == len(cells)
+    assert not between or len(between) == len(cells) - 1
     is_autocast = torch.is_autocast_enabled(device.type)
     dtype = torch.get_autocast_dtype(device.type) if is_autocast else inputs_BTI.dtype
+    if not inputs_BTI.shape[1]:
+        nothing = inputs_BTI.new_empty(len(inputs_BTI), 0, cells[0].output_size, dtype=dtype)
+        return [(nothing, state) for state in states]
     with torch.autocast(device.type, enabled=False) if is_autocast else nullcontext():
         mask_LBH = torch.stack(list(masks)).to(dtype) if masks else None
         between_LTBH = None
@@ -79,12 +96,11 @@ def run_layers(
             between_LTBH = torch.stack([mask.transpose(0, 1) for mask in between]).to(dtype)
         parts: list[Tensor] = []
         for cell, state, U in zip(cells, states, recurrent_weights, strict=True):
+            assert isinstance(cell, LSTMCell)
             rounds = [matrix for module in cell.mogrifiers for matrix in module.parameters()]
             parts += [cell.input_weight, U, cell.bias]
             parts += [state.tensor("h"), state.tensor("c"), *rounds]
-        first = cells[0]
-        assert isinstance(first, LSTMCell)
-        call = _Call(dtype, len(cells), first.cap_input)
+            call = _Call(dtype, len(cells), cell.cap_input)
         found = iter(_Wave.apply(call, inputs_BTI, mask_LBH, between_LTBH, *parts))  # type: ignore[no-untyped-call]
         return [(next(found), State({"h": next(found), "c": next(found)})) for _ in cells]
 
@@ -136,20 +152,48 @@ TILES: dict[str, Tile] = {
     "gate_slopes": Tile(16, 16, 128),
     "narrow_slopes": Tile(64, 16, 128),
 }
+LOOPS = {"cell": 1, "product_slopes": 2}
+"""Launches that read their weights tile by tile, and in how many loops. The others hold them."""
 OVERLAPS = True
 """Whether launches start before those before them have ended."""
 BLOCK = 512
 
 
+def fits(input_size: int, hidden_size: int, rank: int, itemsize: int, chip: Chip) -> bool:
+    """Whether the weights that launches hold leave room on the chip for what they multiply."""
+    if not rank:
+        return True
+    widest = max(input_size, hidden_size)
+    for name, length in {"narrow": widest, "gate_slopes": widest, "gate": rank}.items():
+        tile = TILES[name]
+        held, beside = -(-length // tile.depth) * tile.columns, 2 * tile.rows
+        if (held + beside) * tile.depth * itemsize > chip.shared_memory:
+            return False
+    return True
+
+
+def _fitting(name: str, itemsize: int, chip: Chip) -> Tile:
+    """The tile of a launch, with fewer tiles read ahead where the chip has too little room."""
+    tile = TILES[name]
+    if name not in LOOPS:
+        return tile
+    columns = tile.columns * (4 if name == "cell" else 1)
+    stage_bytes = LOOPS[name] * (tile.rows + columns) * tile.depth * itemsize
+    return replace(tile, stages=max(1, min(tile.stages, chip.shared_memory // stage_bytes)))
+
+
 class _Launches:
     """The launches for one shape, set up once."""
 
-    def __init__(self, shape: _Shape) -> None:
+    def __init__(self, shape: _Shape, chip: Chip) -> None:
         from elman.nn.kernels import wave_loops
 
         self.shape = shape
+        self.chip = chip
         self.loops = wave_loops
-        self.overlaps = OVERLAPS and wave_loops.can_overlap and not INTERPRETED
+        # Older chips lack the instructions.
+        can_overlap = wave_loops.can_overlap and chip.capability >= (9, 0)
+        self.overlaps = OVERLAPS and can_overlap and not INTERPRETED
         self.precision = "tf32x3" if shape.dtype == torch.float32 and not INTERPRETED else "ieee"
         I, H, rounds = shape.input_size, shape.hidden_size, range(1, shape.num_rounds + 1)  # noqa: E741
         masked = {"IS_MASKED": shape.is_masked, "BETWEEN": shape.between}
@@ -181,15 +225,16 @@ class _Launches:
             for k, K, N in zip(rounds, reads, gated, strict=True)
         ]
 
-    def _tiled(self, name: str, width: int, **constants: int) -> CompiledLaunch:
-        tile, batch_size = TILES[name], self.shape.batch_size
+    def _tiled(self, name: str, width: int, **constants: Any) -> CompiledLaunch:
+        tile = _fitting(name, self.shape.dtype.itemsize, self.chip)
+        batch_size = self.shape.batch_size
         rows = min(tile.rows, max(16, 1 << (batch_size - 1).bit_length()))
         grid = (-(-width // tile.columns), -(-batch_size // rows), self.shape.num_layers)
         constants |= {"ROWS": rows, "DEPTH": tile.depth, "PRECISION": self.precision}
         constants["UNITS" if name == "cell" else "COLUMNS"] = tile.columns
         return self._launch(name, grid, constants, tile.warps, tile.stages)
 
-    def _blocks(self, name: str, count: int, **constants: int) -> CompiledLaunch:
+    def _blocks(self, name: str, count: int, **constants: Any) -> CompiledLaunch:
         grid = (-(-count // BLOCK), 1, self.shape.num_layers)
         return self._launch(name, grid, {**constants, "BLOCK": BLOCK}, 4, 1)
 
@@ -211,7 +256,7 @@ class _Launches:
 
 @lru_cache(64)
 def _launches_for(shape: _Shape) -> _Launches:
-    return _Launches(shape)
+    return _Launches(shape, chip_of(shape.device))
 
 
 class _Weights:
@@ -244,6 +289,8 @@ class _Wave(torch.autograd.Function):
         between: Tensor | None,
         *parts: Tensor,
     ) -> tuple[Tensor, ...]:
+        # The first launch reads weights before the operation before it has ended (`_wait`): they
+        # are stacked here, before the copies of inputs and states below, and so are ready.
         weights, num_layers = _Weights(call, parts), call.num_layers
         batch_size, num_steps, input_size = inputs_BTI.shape
         hidden_size = weights.U.shape[2]
@@ -270,8 +317,8 @@ class _Wave(torch.autograd.Function):
         c = new(h.shape, dtype=torch.float32)
         c[:, 0] = weights.c
         outputs, values = new(*over_time, hidden_size), new(*over_time, 4 * hidden_size)
-        # x and h before the first round, then what each round made. A round reads one, and gates the
-        # one before it.
+        # x and h before the first round, then what each round made. A round reads one, and gates
+        # the one before it.
         vectors = [x, h]
         narrowed, gates = [], []
         for matrix in weights.widen:
@@ -293,8 +340,12 @@ class _Wave(torch.autograd.Function):
                 *(last_x, last_h, weights.W, weights.U, weights.bias, c, values, outputs, h, x),
                 *(given_between, given_mask, *numbers),
             )
-        ctx.call, ctx.launches, ctx.weights = call, launches, weights
-        ctx.saved = (vectors, narrowed, gates, values, c, given_mask, given_between)
+        # Not as attributes: autograd frees what it saved once the backward pass is over.
+        ctx.save_for_backward(
+            *(weights.W, weights.U, values, c, given_mask, given_between),
+            *(*weights.narrow, *weights.widen, *narrowed, *gates, *vectors),
+        )
+        ctx.launches = launches
         ctx.dtypes = (inputs_BTI.dtype, *[part.dtype for part in parts])
         ctx.set_materialize_grads(False)
         results = []
@@ -311,11 +362,15 @@ class _Wave(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        call, launches, weights = ctx.call, ctx.launches, ctx.weights
-        vectors, narrowed, gates, values, c, mask, between = ctx.saved
-        shape: _Shape = launches.shape
-        num_layers, num_steps, batch_size = values.shape[:3]
+        launches: _Launches = ctx.launches
+        shape = launches.shape
         hidden_size, num_rounds = shape.hidden_size, shape.num_rounds
+        W, U, values, c, mask, between, *rest = ctx.saved_tensors
+        narrow, widen, narrowed, gates = (
+            rest[k * num_rounds : (k + 1) * num_rounds] for k in range(4)
+        )
+        vectors = rest[4 * num_rounds :]
+        num_layers, num_steps, batch_size = values.shape[:3]
         to_outputs = _gathered(gradients[::3], (num_steps, batch_size, hidden_size), values, True)
         to_last = _gathered(gradients[1::3], (batch_size, hidden_size), c, False)
         to_c = _gathered(gradients[2::3], (batch_size, hidden_size), c, False)
@@ -334,15 +389,15 @@ class _Wave(torch.autograd.Function):
                 *numbers,
             )
             launches.product_slopes(
-                *(to_gates, weights.W, weights.U, to_x, to_h, to_inputs, *numbers),
+                *(to_gates, W, U, to_x, to_h, to_inputs, *numbers),
             )
             for k in reversed(range(num_rounds)):
                 launches.gate_slopes[k](
-                    *(gated[k % 2], vectors[k], gates[k], weights.widen[k]),
+                    *(gated[k % 2], vectors[k], gates[k], widen[k]),
                     *(to_scores[k], to_narrowed[k], *numbers),
                 )
                 launches.narrow_slopes[k](
-                    *(to_narrowed[k], weights.narrow[k], gates[k], read[k % 2], gated[k % 2]),
+                    *(to_narrowed[k], narrow[k], gates[k], read[k % 2], gated[k % 2]),
                     *(to_inputs, *numbers),
                 )
         last_x, last_h = _last(vectors)

@@ -1,15 +1,16 @@
 """The launches of one slot of a wave, in Triton (`wave.py`): a step of each layer.
 
-Forward, a round of a mogrifier is two launches: `narrow` multiplies the vectors that are read by the
-first matrix of the round, `gate` multiplies the result by the second one and gates the other vectors.
-`cell` makes the LSTM's gates, cells and outputs. Backward, `cell_slopes` makes the gradients of the gates,
-`products_slopes` those of x and h; then two launches for each round, the last one first.
+Forward, a round of a mogrifier is two launches: `narrow` multiplies the vectors that are read by
+the first matrix of the round, `gate` multiplies the result by the second one and gates the other
+vectors. `cell` makes the LSTM's gates, cells and outputs. Backward, `cell_slopes` makes the
+gradients of the gates, `product_slopes` those of x and h; then `gate_slopes` and `narrow_slopes`
+for each round, the last one first.
 
-What a launch needs of the launch before it, it reads after `_wait`; with OVERLAP it starts before, and has
-read its weights by then. Gradients of x and h and the cells are in float32, sums too.
+What a launch needs of the launch before it, it reads after `_wait`; with OVERLAP it starts before,
+and has read its weights by then. Gradients of x and h and the cells are in float32, sums too.
 
-L layers, T time steps, B batch, I inputs, H hidden units, R rank of a mogrifier's matrices. Arrays over
-time are (L, T, B, numbers); with EXTRA one step longer, for the step before the first one.
+L layers, T time steps, B batch, I inputs, H hidden units, R rank of a mogrifier's matrices. Arrays
+over time are (L, T, B, numbers); with EXTRA one step longer, for the step before the first one.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ def gate(
     PRECISION: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """`gates` = sigmoid(`matrix` (L, N, R) times `narrowed`), `new` = 2 `gates` `old`, of N numbers."""
+    """`gates` = sigmoid(`matrix` (L, N, R) times `narrowed`) and `new` = 2 `gates` `old`, of N
+    numbers each."""
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -202,9 +204,9 @@ def cell(
 ):
     """The LSTM's step from `x` and `h` as the last rounds left them.
 
-    Writes the values of the gates, the new `cells`, `outputs`, what the next step will `read` (times
-    `mask` (L, B, H)), and what the layer `above` reads, times `between` (L - 1, T, B, H), or (L - 1, 1, B,
-    H) if BETWEEN is 2.
+    Writes the values of the gates, the new `cells`, `outputs`, what the next step will `read`
+    (times `mask` (L, B, H)), and what the layer `above` reads, times `between` (L - 1, T, B, H), or
+    (L - 1, 1, B, H) if BETWEEN is 2.
     """
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
@@ -282,8 +284,8 @@ def cell_slopes(
     BLOCK: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """The gradients of the gates, from those of the output: what the loss gives, what the next step read
-    (`to_h`, or `to_last` after the last step), and what the layer above read (`to_x`)."""
+    """The gradients of the gates, from those of the output: what the loss gives, what the next step
+    read (`to_h`, or `to_last` after the last step), and what the layer above read (`to_x`)."""
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -471,8 +473,8 @@ def narrow_slopes(
     PRECISION: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """Add to `to_vectors` (L, B, K) what comes through `narrow`, and take `to_gated` (L, B, N) to before
-    `gate`; with IS_LAST, which is round 1, that is the gradient of the inputs."""
+    """Add to `to_vectors` (L, B, K) what comes through `narrow`, and take `to_gated` (L, B, N) to
+    before `gate`; with IS_LAST, which is round 1, that is the gradient of the inputs."""
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)

@@ -12,21 +12,26 @@ from torch import Tensor
 from elman.base.errors import UsageError
 from elman.nn.cells import Cell, LSTMCell
 from elman.nn.kernels import (
+    KERNELS,
     KernelPlan,
     Purpose,
     kernel_limits,
     mkl,
+    planners,
+    planning,
     plans_by_layer,
     recorded_plans,
 )
-from elman.nn.layer import RecurrentLayer, executed_plans
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.kernels.persistent_tiling import Chip
+from elman.nn.layer import RecurrentLayer
+from elman.nn.stack import Stack, StackConfig, executed_plans
 from elman.nn.state import State
 from planned_cells import CPU, cell, planned
 
 needs_loops = pytest.mark.skipif(not mkl.available(), reason="compiled loops are off here")
 
 
+MOGRIFIED = {"mogrify_rounds": 2, "mogrify_rank": 8}
 FASTEST: list[tuple[dict[str, Any], str]] = [
     ({}, "cpu"),
     ({"cell": "gru"}, "cpu"),
@@ -36,6 +41,8 @@ FASTEST: list[tuple[dict[str, Any], str]] = [
     ({"peephole": True}, "reference"),
     ({"layer_norm": True}, "reference"),
     ({"projection_size": 2}, "reference"),
+    ({"cap_input": True}, "stepwise"),
+    (MOGRIFIED, "stepwise"),
     ({"cell": "mingru"}, "scan"),
     ({"cell": "minlstm"}, "scan"),
     ({"cell": "sru"}, "scan"),
@@ -61,6 +68,7 @@ def test_the_fastest_kernel_for_a_cell(options: dict[str, Any], kernel: str) -> 
         ("scan", {}, "it is for minGRU"),
         ("cpu", {"cell": "rnn"}, "it computes LSTM and GRU without extras"),
         ("triton", {}, "it needs Triton and a CUDA device"),
+        ("wave", MOGRIFIED, "it needs Triton and a CUDA device"),
     ],
 )
 def test_a_named_kernel_that_cannot_raises(kernel: str, options: Any, why: str) -> None:
@@ -69,7 +77,7 @@ def test_a_named_kernel_that_cannot_raises(kernel: str, options: Any, why: str) 
     assert error.value.hint == "set kernel to auto"
 
 
-@pytest.mark.parametrize("kernel", ["scan", "cpu", "triton", "torch", "reference"])
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("purpose", Purpose)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_named_kernel_is_planned_or_refused(
@@ -91,6 +99,60 @@ def test_a_named_kernel_is_planned_or_refused(
             assert kernel != "reference"  # it computes everything
             assert found.message.startswith(f"the kernel '{kernel}' cannot compute this ")
             assert found.hint == "set kernel to auto"
+
+
+FULL_RANK = "not wave: it computes LSTM with mogrifiers of low rank, a capped gate or state dropout"
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "text", "reason"),
+    [
+        ({"cap_input": True}, {}, "wave: fused launches", ""),
+        (MOGRIFIED, {}, "wave: fused launches", ""),
+        ({}, {"masked": True}, "wave: fused launches", "not triton: it does not drop out the"),
+        ({"mogrify_rounds": 2}, {}, "stepwise: step by step, fused", FULL_RANK),
+        (MOGRIFIED, {"ragged": True}, "stepwise: step by step, fused", "rows of one length"),
+        (
+            {**MOGRIFIED, "hidden_size": 4096},
+            {},
+            "stepwise: step by step, fused",
+            "not wave: the matrices of the mogrifiers do not fit on the chip",
+        ),
+        (MOGRIFIED, {"purpose": Purpose.ONE_STREAM}, "reference: one step of the cell", ""),
+        (
+            MOGRIFIED,
+            {"purpose": Purpose.ONE_STREAM, "kernel": "wave"},
+            "wave: one step of the cell",
+            "asked for by name",
+        ),
+        (
+            MOGRIFIED,
+            {"purpose": Purpose.ONE_STREAM, "kernel": "stepwise"},
+            "stepwise: one step of the cell",
+            "asked for by name",
+        ),
+    ],
+    ids=str,
+)
+def test_lstms_with_extras_on_a_gpu(
+    options: dict[str, Any],
+    asked: dict[str, Any],
+    text: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As planned on a GPU with 99 KiB of shared memory, without one."""
+    monkeypatch.setattr(planners, "runs_on", lambda device: True)
+    monkeypatch.setattr(planners, "chip_of", lambda index: Chip(84, 99 * 1024, (8, 6)))
+    planning._decide.cache_clear()
+    try:
+        with torch.device("meta"):
+            made = cell(**options)
+        found = planned(made, device=torch.device("cuda:0"), **asked)
+    finally:
+        planning._decide.cache_clear()
+    assert found.describe() == text
+    assert reason in found.reason
 
 
 def test_unknown_kernels_are_named_with_the_nearest() -> None:

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(not mkl.available(), reason="compiled loops are 
 TRAIN = """
 import json, torch
 from elman.nn.kernels import kernel_notes
-from elman.nn.layer import executed_plans
-from elman.nn.stack import Stack, StackConfig
+from elman.nn.stack import Stack, StackConfig, executed_plans
 
 stack = Stack(StackConfig(cell="gru", hidden_size=8), 8)
 stack(torch.randn(16, 8, 8))[0].sum().backward()
