@@ -29,7 +29,7 @@ from elman.ngrams.counting import count
 from elman.ngrams.smoothing import build
 from elman.nn.graphed import Capture
 from elman.nn.state import State
-from elman.serve import stream_batch as batch_module
+from elman.serve import batch_rows, prompts
 from elman.serve.prefixes import PrefixCache
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
@@ -160,8 +160,8 @@ def test_streams_say_in_company_what_they_say_alone(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams_on_device, "STEPS_BEFORE_CAPTURE", 1)
-        patch.setattr(batch_module, "READ_TOKENS", read_tokens)
-        patch.setattr(batch_module, "CACHE_STRIDE", 4)
+        patch.setattr(prompts, "READ_TOKENS", read_tokens)
+        patch.setattr(prompts, "CACHE_STRIDE", 4)
         streams = run(batch, visits)
     for visit, stream in zip(visits, streams, strict=True):
         steps = alone(model, visit.request)
@@ -287,7 +287,7 @@ def test_a_long_prompt_is_read_between_the_tokens_of_others() -> None:
         before = len(speaking.tokens)
         batch.advance()
         assert len(speaking.tokens) == before + 1
-    assert len(speaking.tokens) > 2000 // batch_module.READ_TOKENS
+    assert len(speaking.tokens) > 2000 // prompts.READ_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -417,9 +417,9 @@ def test_alternatives_are_noted_only_where_they_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("capture", "num_before", "where", "what"),
     [
-        (None, 0, batch_module, "_gathered"),
+        (None, 0, batch_rows, "gathered"),
         (None, 2, State, "cat"),
-        (Repeat(), 0, batch_module, "_gathered"),
+        (Repeat(), 0, batch_rows, "gathered"),
         (Repeat(), 2, State, "cat"),
         (Repeat(), 2, RowSettings, "of"),
         (Repeat(), 2, RowSettings, "join"),
@@ -455,6 +455,8 @@ def test_streams_that_cannot_join_fail_and_the_batch_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(where, what, no_memory)
+        if where is batch_rows:
+            patch.setattr(prompts, what, no_memory)
         with pytest.raises(RuntimeError, match="out of memory"):
             batch.advance()
         failed = batch.fail(ElmanError("out of memory"))
