@@ -25,6 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int, int], bool, int]] = {
     "capped": ({"cap_input": True}, (2, 6, 6), True, 1),
     "mogrified": (MOGRIFIED, (2, 6, 6), True, 1),
     "three layers": (MOGRIFIED, (3, 6, 6), False, 2),
+    "two rounds": ({"mogrify_rounds": 2, "mogrify_rank": 2}, (1, 4, 7), False, 0),
     "four rounds": ({"mogrify_rounds": 4, "mogrify_rank": 2}, (1, 20, 18), True, 0),
     "one round": ({"mogrify_rounds": 1, "mogrify_rank": 2}, (2, 5, 5), True, 2),
 }
@@ -33,9 +34,14 @@ mask for each step, one for all."""
 
 
 def results(
-    name: str, *, as_wave: bool, sizes: tuple[int, int] = (4, 5), device: str = "cpu"
+    name: str,
+    *,
+    as_wave: bool,
+    sizes: tuple[int, int] = (4, 5),
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> list[Tensor]:
-    """Outputs and last states of all layers, and all gradients; the reference's in float64."""
+    """Outputs and last states of all layers, and all gradients, by the wave or the reference."""
     options, (num_layers, input_size, hidden_size), is_masked, between = CASES[name]
     batch_size, num_steps = sizes
     torch.manual_seed(5)
@@ -53,7 +59,6 @@ def results(
     kept = [(torch.rand(shape) < 0.5) * 2.0 for _ in cells[1:] if between]
     places = [(batch_size, num_steps, hidden_size), *[(batch_size, hidden_size)] * 2] * num_layers
     weights = [torch.randn(place) for place in places]
-    dtype = torch.float32 if as_wave else torch.float64
 
     def there(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype)
@@ -86,11 +91,12 @@ def results(
     return [*outputs, *torch.autograd.grad(total, leaves)]
 
 
-def worst_error(name: str, **options: Any) -> float:
-    """The largest relative error of any result; NaN if one of them is NaN."""
+def worst_error(name: str, *, as_wave: bool = True, **options: Any) -> float:
+    """The largest relative error of any result, beside the reference's in float64; NaN if one of
+    them is NaN."""
     pairs = zip(
-        results(name, as_wave=True, **options),
-        results(name, as_wave=False, **options),
+        results(name, as_wave=as_wave, **options),
+        results(name, as_wave=False, dtype=torch.float64, **options),
         strict=True,
     )
     errors = [((a - b).detach().norm() / b.detach().norm()).double().cpu() for a, b in pairs]
@@ -238,9 +244,12 @@ def test_a_stack_makes_one_wave_in_triton_s_interpreter() -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("sizes", [(4, 5), (67, 3)])
 def test_it_computes_what_the_reference_does(name: str, sizes: tuple[int, int]) -> None:
-    assert worst_error(name, sizes=sizes, device="cuda") < 1e-4
+    options: dict[str, Any] = {"sizes": sizes, "device": "cuda"}
+    assert worst_error(name, **options) < 1e-4
+    # Rounds of a mogrifier multiply errors: in bfloat16 the reference's own are 0.006 to 0.11 here.
     with torch.autocast("cuda", torch.bfloat16):
-        assert worst_error(name, sizes=sizes, device="cuda") < 0.03
+        error = worst_error(name, **options)
+        assert error < 2 * worst_error(name, as_wave=False, **options) + 0.02
 
 
 @pytest.mark.gpu
@@ -296,7 +305,7 @@ shape = wave._Shape(
 launches = wave._Launches(shape, chip)
 assert launches.overlaps == (capability >= [9, 0])
 for launch in (*launches.narrow, *launches.gate, launches.cell, launches.cell_slopes,
-               launches.product_slopes, *launches.gate_slopes, *launches.narrow_slopes):
+               launches.product_slopes, *launches.score_slopes, *launches.narrow_slopes):
     names, signature, places, attributes = launch.function.arg_names, {}, {}, {}
     for place, name in enumerate(names):
         if name in launch.constants:

@@ -147,9 +147,8 @@ class Tile:
 TILES: dict[str, Tile] = {
     "narrow": Tile(16, 16, 128),
     "gate": Tile(64, 16, 128),
-    "cell": Tile(64, 16, 64, stages=4),
-    "product_slopes": Tile(64, 16, 128, stages=4),
-    "gate_slopes": Tile(16, 16, 128),
+    "cell": Tile(64, 32, 64, stages=4),
+    "product_slopes": Tile(64, 64, 64, stages=4),
     "narrow_slopes": Tile(64, 16, 128),
 }
 LOOPS = {"cell": 1, "product_slopes": 2}
@@ -164,12 +163,21 @@ def fits(input_size: int, hidden_size: int, rank: int, itemsize: int, chip: Chip
     if not rank:
         return True
     widest = max(input_size, hidden_size)
-    for name, length in {"narrow": widest, "gate_slopes": widest, "gate": rank}.items():
-        tile = TILES[name]
-        held, beside = -(-length // tile.depth) * tile.columns, 2 * tile.rows
-        if (held + beside) * tile.depth * itemsize > chip.shared_memory:
+    depths = {"narrow": _narrow_depth(widest, itemsize), "gate": TILES["gate"].depth}
+    for name, length in {"narrow": widest, "gate": rank}.items():
+        tile, depth = TILES[name], depths[name]
+        held, beside = -(-length // depth) * tile.columns, 2 * tile.rows
+        if (held + beside) * depth * itemsize > chip.shared_memory:
             return False
     return True
+
+
+def _narrow_depth(length: int, itemsize: int) -> int:
+    """How deep `narrow` sums at once: the whole `length`, unless that takes too much room."""
+    depth = TILES["narrow"].depth
+    if itemsize == 2 and length <= 1024:
+        depth = max(depth, 1 << (length - 1).bit_length())
+    return depth
 
 
 def _fitting(name: str, itemsize: int, chip: Chip) -> Tile:
@@ -195,7 +203,8 @@ class _Launches:
         can_overlap = wave_loops.can_overlap and chip.capability >= (9, 0)
         self.overlaps = OVERLAPS and can_overlap and not INTERPRETED
         self.precision = "tf32x3" if shape.dtype == torch.float32 and not INTERPRETED else "ieee"
-        I, H, rounds = shape.input_size, shape.hidden_size, range(1, shape.num_rounds + 1)  # noqa: E741
+        I, H, R = shape.input_size, shape.hidden_size, shape.rank  # noqa: E741
+        rounds = range(1, shape.num_rounds + 1)
         masked = {"IS_MASKED": shape.is_masked, "BETWEEN": shape.between}
         gates = {"H": H, "LAYERS": shape.num_layers, "CAP": shape.cap_input, **masked}
         # The vectors that round k reads, and those that it gates: h and x in turns.
@@ -203,25 +212,26 @@ class _Launches:
         gated = [I if k % 2 else H for k in rounds]
         # What was read in the first round and gated in the second has a step before the first.
         self.narrow = [
-            self._tiled("narrow", shape.rank, EXTRA=int(k == 1), K=K, R=shape.rank)
+            self._tiled("narrow", R, EXTRA=int(k == 1), K=K, R=R, K_STRIDE=1, R_STRIDE=K)
             for k, K in zip(rounds, reads, strict=True)
         ]
         self.gate = [
-            self._tiled("gate", N, EXTRA=int(k == 2), N=N, R=shape.rank)
+            self._tiled("gate", N, EXTRA=int(k == 2), N=N, R=R)
             for k, N in zip(rounds, gated, strict=True)
         ]
         self.cell = self._tiled("cell", H, H_EXTRA=int(shape.num_rounds < 2), I=I, **gates)
         self.cell_slopes = self._blocks("cell_slopes", shape.batch_size * H, **gates)
         columns = TILES["product_slopes"].columns
         width = columns * (-(-I // columns) + -(-H // columns))
-        is_last = not shape.num_rounds
-        self.product_slopes = self._tiled("product_slopes", width, I=I, H=H, IS_LAST=is_last)
-        self.gate_slopes = [
-            self._tiled("gate_slopes", shape.rank, EXTRA=int(k == 2), N=N, R=shape.rank)
-            for k, N in zip(rounds, gated, strict=True)
+        last = {"ROUNDS": shape.num_rounds, "EXTRA": int(shape.num_rounds == 2)}
+        self.product_slopes = self._tiled("product_slopes", width, I=I, H=H, **last)
+        self.score_slopes = [
+            self._tiled("narrow", R, EXTRA=0, K=N, R=R, K_STRIDE=R, R_STRIDE=1) for N in gated
         ]
         self.narrow_slopes = [
-            self._tiled("narrow_slopes", max(K, N), K=K, N=N, R=shape.rank, IS_LAST=k == 1)
+            self._tiled(
+                *("narrow_slopes", max(K, N)), EXTRA=int(k == 3), K=K, N=N, R=R, IS_LAST=k == 1
+            )
             for k, K, N in zip(rounds, reads, gated, strict=True)
         ]
 
@@ -230,7 +240,10 @@ class _Launches:
         batch_size = self.shape.batch_size
         rows = min(tile.rows, max(16, 1 << (batch_size - 1).bit_length()))
         grid = (-(-width // tile.columns), -(-batch_size // rows), self.shape.num_layers)
-        constants |= {"ROWS": rows, "DEPTH": tile.depth, "PRECISION": self.precision}
+        depth = tile.depth
+        if name == "narrow":
+            depth = _narrow_depth(constants["K"], self.shape.dtype.itemsize)
+        constants |= {"ROWS": rows, "DEPTH": depth, "PRECISION": self.precision}
         constants["UNITS" if name == "cell" else "COLUMNS"] = tile.columns
         return self._launch(name, grid, constants, tile.warps, tile.stages)
 
@@ -382,6 +395,8 @@ class _Wave(torch.autograd.Function):
         to_inputs = values.new_empty(num_steps, batch_size, shape.input_size)
         to_scores = [torch.empty_like(share) for share in gates]
         to_narrowed = [torch.empty_like(part) for part in narrowed]
+        last = num_rounds - 1  # whose scores' gradients come from the products; none without rounds
+        of_last = (vectors[last], gates[last], to_scores[last]) if num_rounds else (values,) * 3
         for slot in reversed(range(num_steps + num_layers - 1)):
             numbers = (slot, num_steps, batch_size)
             launches.cell_slopes(
@@ -389,16 +404,13 @@ class _Wave(torch.autograd.Function):
                 *numbers,
             )
             launches.product_slopes(
-                *(to_gates, W, U, to_x, to_h, to_inputs, *numbers),
+                *(to_gates, W, U, to_x, to_h, to_inputs, *of_last, *numbers),
             )
             for k in reversed(range(num_rounds)):
-                launches.gate_slopes[k](
-                    *(gated[k % 2], vectors[k], gates[k], widen[k]),
-                    *(to_scores[k], to_narrowed[k], *numbers),
-                )
+                launches.score_slopes[k](to_scores[k], widen[k], to_narrowed[k], *numbers)
                 launches.narrow_slopes[k](
                     *(to_narrowed[k], narrow[k], gates[k], read[k % 2], gated[k % 2]),
-                    *(to_inputs, *numbers),
+                    *(to_inputs, vectors[k - 1], gates[k - 1], to_scores[k - 1], *numbers),
                 )
         last_x, last_h = _last(vectors)
         to_rounds = []

@@ -3,8 +3,9 @@
 Forward, a round of a mogrifier is two launches: `narrow` multiplies the vectors that are read by
 the first matrix of the round, `gate` multiplies the result by the second one and gates the other
 vectors. `cell` makes the LSTM's gates, cells and outputs. Backward, `cell_slopes` makes the
-gradients of the gates, `product_slopes` those of x and h; then `gate_slopes` and `narrow_slopes`
-for each round, the last one first.
+gradients of the gates, `product_slopes` those of x and h; then two launches for each round, the
+last one first: `narrow` again, from the gradients of the scores to those of the narrowed vectors,
+and `narrow_slopes`.
 
 What a launch needs of the launch before it, it reads after `_wait`; with OVERLAP it starts before,
 and has read its weights by then. Gradients of x and h and the cells are in float32, sums too.
@@ -33,10 +34,14 @@ _VARYING = ["slot", "T", "B"]
 
 @triton.jit
 def _wait(OVERLAP: tl.constexpr):
-    """Let the next launch start, and wait until the one before has ended."""
+    """Wait until the launch before has ended, and let the next one start.
+
+    In this order one launch at most waits beside the one that runs. The other way round, each of
+    those that wait starts another, and together they take the chip's room.
+    """
     if OVERLAP:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()
 
 
 @triton.jit
@@ -104,18 +109,20 @@ def narrow(
     EXTRA: tl.constexpr,
     K: tl.constexpr,
     R: tl.constexpr,
+    K_STRIDE: tl.constexpr,
+    R_STRIDE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """`narrowed` = vectors of K numbers times `matrix` (L, R, K)."""
+    """`narrowed` = vectors of K numbers times `matrix` (L, R, K), or (L, K, R) by other strides."""
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    weights = _tiles(matrix + layer * R * K, 1, K, columns, R, K, DEPTH)
+    weights = _tiles(matrix + layer * R * K, K_STRIDE, R_STRIDE, columns, R, K, DEPTH)
     _wait(OVERLAP)
     if (t >= 0) & (t < T):
         base = vectors + (layer * (T + EXTRA) + t) * B * K
@@ -333,6 +340,15 @@ def cell_slopes(
 
 
 @triton.jit
+def _store_score_slopes(to_scores, slopes, old, gates, at, real):
+    """The gradient of the scores of `gate`, from the `slopes` of the vectors that it gated."""
+    share = tl.load(gates + at, mask=real, other=0).to(tl.float32)
+    before = tl.load(old, mask=real, other=0).to(tl.float32)
+    to_score = 2 * slopes * before * share * (1 - share)
+    tl.store(to_scores + at, to_score.to(to_scores.dtype.element_ty), mask=real)
+
+
+@triton.jit
 def _product_slopes(
     to_gates,
     matrix,
@@ -369,19 +385,24 @@ def product_slopes(
     to_x,
     to_h,
     to_inputs,
+    old,
+    gates,
+    to_scores,
     slot,
     T,
     B,
     I: tl.constexpr,  # noqa: E741 - inputs
     H: tl.constexpr,
-    IS_LAST: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    EXTRA: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
     PRECISION: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """The gradients of x and h, some programs for each; with IS_LAST those of the inputs, too."""
+    """The gradients of x and h, some programs for each, and those of the scores of the last round,
+    or of the inputs if there are none."""
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
     tile = tl.program_id(0)
@@ -394,62 +415,20 @@ def product_slopes(
             product, own, real = _product_slopes(
                 to_gates, W, to_x, tile, rows, layer, step, B, I, H, ROWS, COLUMNS, DEPTH, PRECISION
             )
-            if IS_LAST and layer == 0:
+            if ROUNDS % 2 == 1:
+                at_old = old + (layer * (T + EXTRA) + t) * B * I + own
+                _store_score_slopes(to_scores, product, at_old, gates, step * I + own, real)
+            if ROUNDS == 0 and layer == 0:
                 at = to_inputs + step * I + own
                 tl.store(at, product.to(to_inputs.dtype.element_ty), mask=real)
         else:
             tile -= tiles_x
-            _product_slopes(
+            product, own, real = _product_slopes(
                 to_gates, U, to_h, tile, rows, layer, step, B, H, H, ROWS, COLUMNS, DEPTH, PRECISION
             )
-
-
-@triton.jit(do_not_specialize=_VARYING)
-def gate_slopes(
-    to_new,
-    old,
-    gates,
-    matrix,
-    to_scores,
-    to_narrowed,
-    slot,
-    T,
-    B,
-    EXTRA: tl.constexpr,
-    N: tl.constexpr,
-    R: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    PRECISION: tl.constexpr,
-    OVERLAP: tl.constexpr,
-):
-    """The gradients of the scores and of `narrowed` in `gate`, from `to_new` (L, B, N)."""
-    layer = tl.program_id(2).to(tl.int64)
-    t = slot - layer
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    weights = _tiles(matrix + layer * N * R, R, 1, columns, R, N, DEPTH)
-    _wait(OVERLAP)
-    if (t >= 0) & (t < T):
-        step = (layer * T + t) * B
-        at_old = old + (layer * (T + EXTRA) + t) * B * N
-        DTYPE: tl.constexpr = to_scores.dtype.element_ty
-        product = tl.zeros([ROWS, COLUMNS], tl.float32)
-        for number in tl.static_range((N + DEPTH - 1) // DEPTH):
-            n = number * DEPTH + tl.arange(0, DEPTH)
-            slope = _vectors(to_new + layer * B * N, rows, B, n, N)
-            share = _vectors(gates + step * N, rows, B, n, N).to(tl.float32)
-            before = _vectors(at_old, rows, B, n, N).to(tl.float32)
-            to_score = (2 * slope * before * share * (1 - share)).to(DTYPE)
-            if tl.program_id(0) == 0:
-                real = (rows < B)[:, None] & (n < N)[None, :]
-                at = to_scores + (step + rows)[:, None] * N + n[None, :]
-                tl.store(at, to_score, mask=real)
-            product = tl.dot(to_score, weights[number], product, input_precision=PRECISION)
-        real = (rows < B)[:, None] & (columns < R)[None, :]
-        at = to_narrowed + (step + rows)[:, None] * R + columns[None, :]
-        tl.store(at, product.to(DTYPE), mask=real)
+            if ROUNDS > 0 and ROUNDS % 2 == 0:
+                at_old = old + (layer * (T + EXTRA) + t) * B * H + own
+                _store_score_slopes(to_scores, product, at_old, gates, step * H + own, real)
 
 
 @triton.jit(do_not_specialize=_VARYING)
@@ -460,9 +439,13 @@ def narrow_slopes(
     to_vectors,
     to_gated,
     to_inputs,
+    old,
+    old_gates,
+    to_scores,
     slot,
     T,
     B,
+    EXTRA: tl.constexpr,
     K: tl.constexpr,
     N: tl.constexpr,
     R: tl.constexpr,
@@ -474,7 +457,9 @@ def narrow_slopes(
     OVERLAP: tl.constexpr,
 ):
     """Add to `to_vectors` (L, B, K) what comes through `narrow`, and take `to_gated` (L, B, N) to
-    before `gate`; with IS_LAST, which is round 1, that is the gradient of the inputs."""
+    before `gate`. The former are then those of what the round before gated (`old`, by `old_gates`):
+    from them come the gradients of its scores. With IS_LAST, which is round 1, the latter are those
+    of the inputs."""
     layer = tl.program_id(2).to(tl.int64)
     t = slot - layer
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -492,6 +477,10 @@ def narrow_slopes(
         at = to_vectors + (layer * B + rows)[:, None] * K + columns[None, :]
         product += tl.load(at, mask=real, other=0, cache_modifier=".cg")
         tl.store(at, product, mask=real)
+        if not IS_LAST:
+            own = rows[:, None] * K + columns[None, :]
+            at_old = old + (layer * (T + EXTRA) + t) * B * K + own
+            _store_score_slopes(to_scores, product, at_old, old_gates, step * K + own, real)
         real = (rows < B)[:, None] & (columns < N)[None, :]
         own = rows[:, None] * N + columns[None, :]
         at = to_gated + layer * B * N + own
@@ -511,7 +500,6 @@ LAUNCHES: dict[str, Any] = {
         cell,
         cell_slopes,
         product_slopes,
-        gate_slopes,
         narrow_slopes,
     )
 }
