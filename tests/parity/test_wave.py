@@ -216,6 +216,13 @@ with torch.autocast("cpu", torch.float16):
     last, _ = stack(inputs_BTI)
 assert {output.dtype for output in (*outputs, last)} == {torch.float16}
 assert {tensor.dtype for tensor in state.flatten().values()} == {torch.float32}
+with torch.autocast("cpu", torch.float16):
+    found, state = stack.eval()(inputs_BTI)
+set_kernel(stack, "reference")
+exact, exact_state = stack(inputs_BTI)
+torch.testing.assert_close(found.float(), exact, rtol=0.01, atol=0.003)
+torch.testing.assert_close(state.flatten(), exact_state.flatten(), rtol=0.01, atol=0.003)
+set_kernel(stack.train(), "wave")
 
 # No steps leave the state as it is.
 before = stack.initial_state(3).map(torch.ones_like)
