@@ -11,12 +11,8 @@ bytes are written, which explains why.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
-import sys
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -24,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from elman.base.memory import madvise
 
 LEAST_THREADS = 4
 """Threads from which on a file is mapped: filling its pages costs half as much again."""
@@ -46,7 +44,7 @@ class SharedFile:
         self._end = 0
         self._advise = None
         if num_threads >= LEAST_THREADS and num_bytes >= LEAST_BYTES:
-            self._advise = _madvise()
+            self._advise = madvise()
 
     def __enter__(self) -> SharedFile:
         return self
@@ -108,15 +106,3 @@ class SharedFile:
                     return None
                 self._windows[number] = np.frombuffer(mapping, np.uint8)
             return self._windows[number]
-
-
-def _madvise() -> Callable[[int, int, int], int] | None:
-    """Return Linux's `madvise`, called without the interpreter's lock; None elsewhere."""
-    if sys.platform != "linux":
-        return None
-    with suppress(OSError, AttributeError):
-        function = ctypes.CDLL(None).madvise
-        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        found: Callable[[int, int, int], int] = function
-        return found
-    return None

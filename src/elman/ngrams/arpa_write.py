@@ -45,6 +45,8 @@ _LINE_SIZE = 16
 # Upper limit of the bytes of a number with its tab or line end.
 _NUMBER_SIZE = 48
 _SLOT = 16
+_RELEASED = 64
+"""Pieces of work after which the pages of the mapped model are released."""
 _PATIENCE = 1.0
 """Seconds to wait for the part of another thread."""
 _DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), np.uint8).reshape(-1, 4)
@@ -156,6 +158,8 @@ def _write(
             if isinstance(text, memoryview):  # it is written: use its memory again
                 spelled.free.append(text.obj.base)  # type: ignore[attr-defined]
         model.room.relieve()
+        if number % _RELEASED == 0 and model.file is not None:
+            model.file.release()
 
     in_threads(write, range(len(pieces)), num_threads)
     parts.add(len(pieces) + 1, [packed(b"\n\\end\\\n")])

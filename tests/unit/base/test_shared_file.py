@@ -44,7 +44,7 @@ def test_pages_that_cannot_be_allocated_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a full disk, where writing explains what is wrong."""
-    monkeypatch.setattr(shared_file, "_madvise", lambda: lambda *_: -1)
+    monkeypatch.setattr(shared_file, "madvise", lambda: lambda *_: -1)
     assert _write(tmp_path / "a") == (tmp_path / "a").read_bytes()
 
 

@@ -135,6 +135,7 @@ def fit(
                 else:
                     with_spellings = arpa is not None
                     trie, last = _counted(text, model.order, folder, with_spellings, num_threads)
+                    text = text.without_ids()
                     yield note(f"{sum(map(len, trie.levels)):,} n-grams up to length {model.order}")
                     summary |= save_model(
                         folder / MODEL_FILE, config, trie, text, held_out, last, num_threads
