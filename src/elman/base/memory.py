@@ -90,6 +90,18 @@ def keep_little_free() -> None:
             option(_ARENA_MAX, 2)
 
 
+def return_large_arrays() -> None:
+    """Have the allocator return arrays of 4 MiB or more to the system once they are freed.
+
+    glibc raises this limit to 32 MB: arrays of a few megabytes, freed in another order than they
+    were made, then leave gaps.
+    """
+    if sys.platform == "linux":
+        option = getattr(ctypes.CDLL(None), "mallopt", None)
+        if option is not None:
+            option(_MMAP_THRESHOLD, 4 << 20)
+
+
 def release_compiler() -> None:
     """Release the pages of numba's compiler, 60 MB of code that compiled loops do not use.
 

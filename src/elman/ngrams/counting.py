@@ -149,6 +149,8 @@ class _Groups:
         done = in_threads(split, pieces, self.num_threads)
         if len(self.places) >= _LARGE:  # memory is fullest in what follows
             release_compiler()
+        if last:
+            self.free.clear()
         offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()
         parents.first_child, total = num_children, offsets[-1]
         del self.starts, self.sizes  # before more is allocated
