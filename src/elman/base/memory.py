@@ -7,14 +7,19 @@ import gc
 import mmap
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 _COMPILER = "libllvmlite"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's options."""
+_CONSUMED = 1 << 20
+"""Elements that are given back at a time: two large pages of the system."""
+_DONTNEED = 4
 
 
 def resident_bytes() -> int:
@@ -40,6 +45,38 @@ def trim() -> None:
             function(0)
 
 
+class Consumed:
+    """Gives arrays back to the system piece by piece, while threads read them for the last time.
+
+    All of one length, in 32-bit numbers. What was given back reads as zeros.
+    """
+
+    def __init__(self, arrays: Sequence[Any], size: int) -> None:
+        self._arrays, self._left, self._lock = arrays, dict[int, int](), Lock()
+        self._size = size
+        self._advise = madvise()
+
+    def add(self, first: int, end: int) -> None:
+        """Note that these elements were read."""
+        done = []
+        with self._lock:
+            for block in range(first // _CONSUMED, -(-end // _CONSUMED)):
+                start, stop = block * _CONSUMED, min((block + 1) * _CONSUMED, self._size)
+                left = self._left.get(block, stop - start) - (min(end, stop) - max(first, start))
+                self._left[block] = left
+                if left == 0:
+                    done.append((start, stop))
+        if self._advise is None:
+            return
+        for start, stop in done:
+            for array in self._arrays:
+                # Whole pages alone.
+                address = -(-(array.ctypes.data + 4 * start) // mmap.PAGESIZE) * mmap.PAGESIZE
+                size = array.ctypes.data + 4 * stop - address
+                if size >= mmap.PAGESIZE:
+                    self._advise(address, size - size % mmap.PAGESIZE, _DONTNEED)
+
+
 def keep_little_free() -> None:
     """Have the allocator return arrays of a megabyte or more to the system once they are freed.
 
@@ -53,21 +90,42 @@ def keep_little_free() -> None:
             option(_ARENA_MAX, 2)
 
 
+def return_large_arrays() -> None:
+    """Have the allocator return arrays of 4 MiB or more to the system once they are freed.
+
+    glibc raises this limit to 32 MB: arrays of a few megabytes, freed in another order than they
+    were made, then leave gaps.
+    """
+    if sys.platform == "linux":
+        option = getattr(ctypes.CDLL(None), "mallopt", None)
+        if option is not None:
+            option(_MMAP_THRESHOLD, 4 << 20)
+
+
 def release_compiler() -> None:
     """Release the pages of numba's compiler, 60 MB of code that compiled loops do not use.
 
     They are read from its file again if they are used, as when another loop is loaded.
     """
-    with suppress(OSError, AttributeError):
+    if (advise := madvise()) is not None:
         for start, end in _code_of_compiler():
-            _advise()(start, end - start, mmap.MADV_DONTNEED)
+            advise(start, end - start, _DONTNEED)
 
 
 @cache
-def _advise() -> Any:
-    advise = ctypes.CDLL(None).madvise
-    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return advise
+def madvise() -> Callable[[int, int, int], int] | None:
+    """Return Linux's `madvise`, called without the interpreter's lock; None elsewhere.
+
+    It takes an address, a size and a number of advice, and returns 0, or -1 after an error.
+    """
+    if sys.platform != "linux":
+        return None
+    with suppress(OSError, AttributeError):
+        function = ctypes.CDLL(None).madvise
+        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        found: Callable[[int, int, int], int] = function
+        return found
+    return None
 
 
 @cache

@@ -24,12 +24,13 @@ import json
 import math
 import mmap
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,12 @@ from numpy.typing import NDArray
 from elman.base.documents import RESTORE, intact
 from elman.base.errors import ElmanError
 from elman.base.files import explained, regular, replacing, sync
-from elman.base.threads import default_threads
+from elman.base.shared_file import SharedFile
+from elman.base.threads import default_threads, in_threads
+
+T = TypeVar("T")
+FillRows = Callable[[int, int, NDArray[Any]], None]
+"""Fills an array with the rows of a tensor from the first number up to the second."""
 
 ITEM_SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -172,18 +178,12 @@ def write(
     Parts are numpy arrays, which are converted to the type, or memory views of bytes. `mapped`
     writes a checksum of every block, for files that are mapped.
     """
-    # Larger numbers first: each tensor then begins at a multiple of the size of its numbers. And
-    # of those, tensors first that leave the next one at a multiple of ALIGNMENT.
-    ordered = sorted(
-        arrays.items(),
-        key=lambda item: (-ITEM_SIZES[item[1][0]], _num_bytes(*item[1][:2]) % ALIGNMENT != 0),
-    )
+    ordered = _ordered(arrays)
     shapes = {name: (dtype, list(shape)) for name, (dtype, shape, _) in ordered}
     sizes = {name: _num_bytes(dtype, shape) for name, (dtype, shape) in shapes.items()}
     summed = [_BLOCKS] if mapped else list(sizes)
     if mapped:
-        num_blocks = sum(-(-size // BLOCK_SIZE) for size in sizes.values())
-        shapes[_BLOCKS] = ("U8", [num_blocks, 4])
+        shapes[_BLOCKS] = ("U8", [_num_blocks(sizes), 4])
     checksums = dict.fromkeys(summed, 0)
     with (
         replacing(path) as temporary,
@@ -220,6 +220,72 @@ def write(
             checksums[_BLOCKS] = zlib.crc32(sums.finished())
         output.seek(0)
         output.write(_encoded(header, shapes, checksums))
+        for done in syncs:
+            done.result()  # an error is reported to the first who syncs
+
+
+def write_rows(
+    path: Path,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, tuple[str, Sequence[int], FillRows]],
+    *,
+    num_threads: int | None = None,
+    piece_size: int = 1 << 20,
+) -> None:
+    """Write the file that `write` with `mapped` does, its rows made and written in threads.
+
+    `piece_size` is how many bytes a thread has at a time. The bytes of a row divide a block.
+    """
+    num_threads = num_threads or default_threads()
+    ordered = _ordered(arrays)
+    shapes = {name: (dtype, list(shape)) for name, (dtype, shape, _) in ordered}
+    sizes = {name: _num_bytes(dtype, shape) for name, (dtype, shape) in shapes.items()}
+    sums = np.empty(_num_blocks(sizes), "<u4")
+    shapes[_BLOCKS] = ("U8", [len(sums), 4])
+    start, first_sum = len(_encoded(header, shapes, {_BLOCKS: 0})), 0
+    pieces: list[tuple[str, int, int, int, int]] = []
+    for name, size in sizes.items():
+        row_size = math.prod(shapes[name][1][1:]) * ITEM_SIZES[shapes[name][0]]
+        num_rows, step = shapes[name][1][0], max(BLOCK_SIZE, piece_size) // row_size
+        for first in range(0, num_rows, step):
+            at = first * row_size
+            end = min(first + step, num_rows)
+            pieces.append((name, first, end, start + at, first_sum + at // BLOCK_SIZE))
+        start, first_sum = start + size, first_sum - (-size // BLOCK_SIZE)
+    free: deque[NDArray[np.uint8]] = deque()
+    unsynced, syncs = 0, []
+
+    with (
+        replacing(path) as temporary,
+        SharedFile(temporary, start, num_threads) as output,
+        ThreadPoolExecutor(1) as syncing,
+    ):
+
+        def write(piece: tuple[str, int, int, int, int]) -> None:
+            nonlocal unsynced
+            name, first, end, place, number = piece
+            dtype, shape, fill = arrays[name]
+            try:  # memory to use again: new memory takes as long as the rest
+                buffer = free.pop()
+            except IndexError:
+                buffer = np.empty(max(BLOCK_SIZE, piece_size), np.uint8)
+            size = _num_bytes(dtype, [end - first, *shape[1:]])
+            fill(first, end, buffer[:size].view(NUMPY_TYPES[dtype]).reshape(-1, *shape[1:]))
+            for at in range(0, size, BLOCK_SIZE):
+                block = buffer[at : min(at + BLOCK_SIZE, size)]
+                sums[number + at // BLOCK_SIZE] = zlib.crc32(block.data)
+            output.put(place, buffer[:size])
+            free.append(buffer)
+            # Have the disk write meanwhile, so that there is little to wait for at the end.
+            unsynced += size
+            if unsynced >= _SYNCED_AT_ONCE:
+                unsynced = 0
+                syncs.append(syncing.submit(sync, temporary))
+
+        in_threads(write, pieces, num_threads)
+        output.put(start, sums)
+        checksums = {_BLOCKS: zlib.crc32(_all_chunk_sums(sums))}
+        output.put(0, _encoded(header, shapes, checksums))
         for done in syncs:
             done.result()  # an error is reported to the first who syncs
 
@@ -308,6 +374,24 @@ def _table(entries: dict[str, Any], base: int, num_bytes: int) -> dict[str, Entr
     return table
 
 
+def _ordered(
+    arrays: Mapping[str, tuple[str, Sequence[int], T]],
+) -> list[tuple[str, tuple[str, Sequence[int], T]]]:
+    """Return tensors in the order of the file.
+
+    Larger numbers first: each tensor then begins at a multiple of the size of its numbers. And of
+    those, tensors first that leave the next one at a multiple of ALIGNMENT.
+    """
+    return sorted(
+        arrays.items(),
+        key=lambda item: (-ITEM_SIZES[item[1][0]], _num_bytes(*item[1][:2]) % ALIGNMENT != 0),
+    )
+
+
+def _num_blocks(sizes: Mapping[str, int]) -> int:
+    return sum(-(-size // BLOCK_SIZE) for size in sizes.values())
+
+
 def _num_bytes(dtype: str, shape: Sequence[int]) -> int:
     return math.prod(shape) * ITEM_SIZES[dtype]
 
@@ -332,6 +416,11 @@ def _chunk_sum(chunk: memoryview) -> bytes:
     num_words = len(words) // _NUM_SUMS * _NUM_SUMS
     sums = np.add.reduce(words[:num_words].reshape(-1, _NUM_SUMS), axis=0)
     return zlib.crc32(chunk[8 * num_words :], zlib.crc32(sums.data)).to_bytes(4, "little")
+
+
+def _all_chunk_sums(data: NDArray[Any]) -> bytes:
+    view = data.reshape(-1).view(np.uint8).data
+    return b"".join(_chunk_sum(view[at : at + _CHUNK]) for at in range(0, len(view), _CHUNK))
 
 
 class _Sums:

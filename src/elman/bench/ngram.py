@@ -227,7 +227,13 @@ def _steps(
             last = last_ngram(ids, order, **sizes)
             trie, found = estimate(trie, KneserNey(), last=last, num_threads=num_threads)
         with step("write the model"):
-            save_estimate(folder / "steps.model", trie, found, about(KneserNey(), found))
+            save_estimate(
+                folder / "steps.model",
+                trie,
+                found,
+                about(KneserNey(), found),
+                num_threads=num_threads,
+            )
         model, _ = load(folder / "steps.model")
         with step("write the ARPA file"):
             save_arpa(folder / "steps.arpa", model, tokenizer, num_threads=num_threads)

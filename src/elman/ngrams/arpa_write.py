@@ -14,13 +14,16 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from threading import Condition
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.files import replacing
-from elman.base.threads import in_order
+from elman.base.shared_file import SharedFile
+from elman.base.threads import default_threads, in_threads
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.compiled import Scalar, compiled, inlined
 from elman.ngrams.interpolation import Floats
@@ -34,12 +37,18 @@ MARKS = {"<s>", "</s>", "<unk>", "<UNK>"}
 """Special words of the format; ordinary tokens that look like them are escaped."""
 
 _SPACE = re.compile(r"[\s\x00]")
-_BUFFER_SIZE = 1 << 22
+_BUFFER_SIZE = 1 << 21
 # N-grams in one thread's piece of work.
 _STRETCH = 1 << 15
+# Least bytes of a line with two words: which files are large.
+_LINE_SIZE = 16
 # Upper limit of the bytes of a number with its tab or line end.
 _NUMBER_SIZE = 48
 _SLOT = 16
+_RELEASED = 64
+"""Pieces of work after which the pages of the mapped model are released."""
+_PATIENCE = 1.0
+"""Seconds to wait for the part of another thread."""
 _DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), np.uint8).reshape(-1, 4)
 
 
@@ -61,10 +70,12 @@ def write_arpa(
     else:
         words = spelled(words_of(spellings, unknown_id))
     compress = path.suffix.lower() == ".gz"
+    num_threads = num_threads or default_threads()
     # Not durable: a file truncated by a power cut lacks its last line, and readers notice.
-    with replacing(path, durable=False) as temporary, temporary.open("wb") as output:
-        for text in _sections(model, words, unknown_id, num_threads, compress):
-            output.write(text)
+    with replacing(path, durable=False) as temporary:
+        expected = 0 if compress else _LINE_SIZE * sum(model.num_ngrams)
+        with SharedFile(temporary, expected, num_threads) as output:
+            _write(output, model, words, unknown_id, num_threads, compress)
 
 
 def words_of(spellings: Sequence[str], unknown_id: int | None = None) -> list[bytes]:
@@ -113,13 +124,14 @@ def _spelling(token: str) -> bytes:
     return escaped.encode()
 
 
-def _sections(
+def _write(
+    output: SharedFile,
     model: BackoffModel,
     words: Spellings,
     unknown_id: int | None,
-    num_threads: int | None,
+    num_threads: int,
     compress: bool,
-) -> Iterator[Text]:
+) -> None:
     def packed(text: Text) -> Text:
         return gzip.compress(text, 6) if compress else text
 
@@ -127,24 +139,61 @@ def _sections(
     num_unigrams, unigrams = _unigrams(model, spelled, unknown_id)
     sizes = [num_unigrams, *model.num_ngrams[1:]]
     head = [f"ngram {n}={size}" for n, size in enumerate(sizes, start=1)]
-    yield packed("\n".join(["\\data\\", *head, "", "\\1-grams:", ""]).encode() + unigrams)
+    parts = _InOrder(output, num_threads)
+    front = ["\\data\\", *head, "", "\\1-grams:", ""]
+    parts.add(0, [packed("\n".join(front).encode() + unigrams)])
+    pieces = []
+    for length, (first, end) in enumerate(pairwise(model.level_starts), start=1):
+        if length > 1:
+            starts = range(first, end, _STRETCH) or [first]  # pruning may leave none
+            pieces += [(length, start, min(start + _STRETCH, end)) for start in starts]
 
-    for length in range(2, model.order + 1):
-        first, end = model.level_starts[length - 1 : length + 1]
-        yield packed(f"\n\\{length}-grams:\n".encode())
+    def write(number: int) -> None:
+        length, start, stop = pieces[number]
+        texts: list[Text] = []
+        if start == model.level_starts[length - 1]:
+            texts.append(packed(f"\n\\{length}-grams:\n".encode()))
+        texts += [packed(text) for text in _lines(model, spelled, length, start, stop)]
+        for text in parts.add(number + 1, texts):
+            if isinstance(text, memoryview):  # it is written: use its memory again
+                spelled.free.append(text.obj.base)  # type: ignore[attr-defined]
+        model.room.relieve()
+        if number % _RELEASED == 0 and model.file is not None:
+            model.file.release()
 
-        def lines(start: int, length: int = length, end: int = end) -> list[Text]:
-            stop = min(start + _STRETCH, end)
-            found = [packed(text) for text in _lines(model, spelled, length, start, stop)]
-            model.room.relieve()
-            return found
+    in_threads(write, range(len(pieces)), num_threads)
+    parts.add(len(pieces) + 1, [packed(b"\n\\end\\\n")])
 
-        for texts in in_order(lines, range(first, end, _STRETCH), num_threads):
-            for text in texts:
-                yield text
-                if not compress:  # it is written: use its memory again
-                    spelled.free.append(text.obj.base)  # type: ignore[union-attr]
-    yield packed(b"\n\\end\\\n")
+
+class _InOrder:
+    """Writes the parts of a file, of which each begins where the one before it ends.
+
+    A part that comes before its place is known waits here. Its thread waits only if many do.
+    """
+
+    def __init__(self, output: SharedFile, most: int) -> None:
+        self._output, self._most = output, most
+        self._waiting: dict[int, list[Text]] = {}
+        self._next = self._end = 0
+        self._changed = Condition()
+
+    def add(self, number: int, texts: list[Text]) -> list[Text]:
+        """Write part `number`, or have it wait; return texts that are written."""
+        placed: list[tuple[int, Text]] = []
+        with self._changed:
+            self._waiting[number] = texts
+            while self._next in self._waiting:
+                for text in self._waiting.pop(self._next):
+                    placed.append((self._end, text))
+                    self._end += len(text)
+                self._next += 1
+            if placed:
+                self._changed.notify_all()
+            # Not for ever: an interrupt may have come before the part that all wait for.
+            self._changed.wait_for(lambda: len(self._waiting) <= self._most, _PATIENCE)
+        for place, text in placed:
+            self._output.put(place, text)
+        return [text for _, text in placed]
 
 
 def _unigrams(model: BackoffModel, spelled: _Spelled, unknown_id: int | None) -> tuple[int, bytes]:

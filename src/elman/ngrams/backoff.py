@@ -17,7 +17,7 @@ Logarithms are natural. B batch, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.base.threads import in_order
+from elman.base.tensor_files import FillRows
 from elman.ngrams import walking
 from elman.ngrams.interpolation import Estimate, Floats
 from elman.ngrams.model import NgramModel, check_ids, not_a_trie
@@ -37,6 +37,8 @@ FIRST_CHILD, SUFFIX, LOGPROB, BACKOFF = 0, 1, 2, 3
 """The columns of `contexts`."""
 LEAF_SUFFIX, LEAF_LOGPROB = 0, 1
 """The columns of `leaves`."""
+_AT_ONCE = 1 << 16
+"""Rows that are computed at a time."""
 
 
 @dataclass(kw_only=True)
@@ -136,11 +138,18 @@ class BackoffModel(NgramModel):
         cls, trie: CountTrie, estimate: Estimate, about: dict[str, Any] | None = None
     ) -> BackoffModel:
         """Build the model of a smoothed trie, in memory."""
+        starts = level_starts(trie)
+        shapes = {
+            "contexts": (starts[-2] + 1, 4),
+            "leaves": (starts[-1] - starts[-2], 2),
+            "words": (starts[-1],),
+        }
+        arrays: dict[str, Any] = {name: np.empty(shape, np.int32) for name, shape in shapes.items()}
+        for name, array in arrays.items():
+            rows_of(trie, estimate, name)(0, len(array), array)
         return cls(
-            contexts=np.concatenate(list(parts(trie, estimate, "contexts"))),
-            leaves=np.concatenate([np.empty((0, 2), np.int32), *parts(trie, estimate, "leaves")]),
-            words=np.concatenate(list(parts(trie, estimate, "words"))),
-            level_starts=level_starts(trie),
+            **arrays,
+            level_starts=starts,
             boundary_id=trie.boundary_id,
             about=about or {},
         )
@@ -153,39 +162,64 @@ def level_starts(trie: CountTrie) -> list[int]:
     return starts
 
 
-def parts(trie: CountTrie, estimate: Estimate, name: str) -> Iterator[Array]:
-    """Yield one of the model's arrays in pieces, so that it is not in memory twice."""
-    starts, size = level_starts(trie), 2 * trie.room.piece
+def rows_of(trie: CountTrie, estimate: Estimate, name: str) -> FillRows:
+    """Return the function that fills some rows of one of the model's arrays."""
+    starts = level_starts(trie)
+    lengths = {
+        "contexts": range(1, trie.order),
+        "leaves": [trie.order],
+        "words": range(1, trie.order + 1),
+    }[name]
+    offset = starts[lengths[0] - 1] if lengths else 0
 
-    def rows(piece: tuple[int, int]) -> Array:
-        length, first = piece
-        level, some = trie.levels[length - 1], slice(first, first + size)
-        with np.errstate(divide="ignore"):
-            logprob = np.log(estimate.probs[length - 1][some])
-            if length > 1:
-                suffix = level.suffix[some] + np.int32(starts[length - 2])
-            else:
-                suffix = np.full(len(logprob), -1, np.int32)
-            if length == trie.order:
-                return leaf_rows(suffix, logprob)
-            backoff = np.log(estimate.backoffs[length - 1][some])
-        first_child = level.first_child[:-1][some] + np.int32(starts[length])
-        return context_rows(first_child, suffix, logprob, backoff)
-
-    if name == "words":
-        for level in trie.levels:
-            for first in range(0, len(level), size):
-                yield level.words[first : first + size]
-                trie.room.relieve()
-        return
-    lengths = range(1, trie.order) if name == "contexts" else [trie.order]
-    pieces = [(n, first) for n in lengths for first in range(0, len(trie.levels[n - 1]), size)]
-    for made in in_order(rows, pieces):
-        yield made
+    def fill(first: int, end: int, rows: Array) -> None:
+        for length in lengths:
+            begin = starts[length - 1] - offset
+            low, high = max(first, begin), min(end, starts[length] - offset)
+            if low < high:
+                some, out = slice(low - begin, high - begin), rows[low - first : high - first]
+                if name == "words":
+                    out[:] = trie.levels[length - 1].words[some]
+                else:
+                    for at in range(0, len(out), _AT_ONCE):
+                        part = slice(some.start + at, min(some.start + at + _AT_ONCE, some.stop))
+                        fill_level(length, part, out[at : at + _AT_ONCE])
+        if name == "contexts" and end > starts[-2]:  # ends the continuations of the last one
+            rows[-1, FIRST_CHILD], rows[-1, SUFFIX], rows[-1, LOGPROB:] = starts[-1], -1, 0
         trie.room.relieve()
-    if name == "contexts":
-        end = np.array([starts[-1]], np.int32)
-        yield context_rows(end, -np.ones(1, np.int32), np.zeros(1, np.float32), 0)
+
+    def fill_level(length: int, some: slice, rows: Array) -> None:
+        level, floats = trie.levels[length - 1], rows.view(np.float32)
+        # NumPy is fastest, and always the same, on numbers without gaps.
+        logs = _room()[: len(rows)]
+        suffix = LEAF_SUFFIX if length == trie.order else SUFFIX
+        if length == 1:
+            rows[:, suffix] = -1
+        else:
+            np.add(level.suffix[some], np.int32(starts[length - 2]), out=rows[:, suffix])
+        with np.errstate(divide="ignore"):
+            np.log(estimate.probs[length - 1][some], out=logs)
+            if length == trie.order:
+                floats[:, LEAF_LOGPROB] = logs
+                return
+            floats[:, LOGPROB] = logs
+            np.log(estimate.backoffs[length - 1][some], out=logs)
+            floats[:, BACKOFF] = logs
+        first_child = level.first_child[:-1][some]
+        np.add(first_child, np.int32(starts[length]), out=rows[:, FIRST_CHILD])
+
+    return fill
+
+
+_rooms = threading.local()
+
+
+def _room() -> Floats:
+    """Return memory that this thread has used before: new memory takes longer than logarithms."""
+    if not hasattr(_rooms, "floats"):
+        _rooms.floats = np.empty(_AT_ONCE, np.float32)
+    found: Floats = _rooms.floats
+    return found
 
 
 def context_rows(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.memory import Consumed, release_compiler
 from elman.base.threads import default_threads, in_threads
 from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.trie import Array, CountTrie, Level
@@ -29,6 +30,8 @@ Ids = NDArray[Any]
 _PIECE_SIZE = 1 << 17
 # Elements that take longer to sort than to begin a piece of work.
 _LEAST_SIZE = 1 << 12
+# Positions whose arrays take more than the compiler.
+_LARGE = 1 << 22
 # Largest group that is sorted by insertion.
 _SMALL = 24
 
@@ -87,12 +90,7 @@ def count_starts(
     groups = _Groups(text, places, starts[:-1], level.counts.copy(), boundary_id, num_threads)
     levels = [level]
     while len(levels) < order:
-        level = groups.refine(levels[-1], len(levels))
-        levels.append(level)
-        if len(levels) == order:
-            groups.found.clear()
-        if linked:
-            groups.link(level, last=len(levels) == order)
+        levels.append(groups.refine(levels[-1], len(levels), linked, len(levels) + 1 == order))
     return CountTrie(levels, boundary_id)
 
 
@@ -114,15 +112,19 @@ class _Groups:
 
     def __post_init__(self) -> None:
         self.ngram_at = np.empty(0, np.int32)
+        """The n-gram of the last length that begins at each position."""
         self.word_bits = len(self.starts).bit_length()
         # Memory to use again: the system takes as long to hand out more as sorting does.
-        self.found = [np.empty(len(self.places), np.int32) for _ in range(2)]
+        self.found = np.empty(len(self.places), np.int32)
+        """The last token of the new group at each index of `places`, ~token where one begins."""
         self.free: deque[NDArray[np.int64]] = deque()
 
-    def refine(self, parents: Level, length: int) -> Level:
-        """Split every group by the token at offset `length`; return the children of `parents`."""
+    def refine(self, parents: Level, length: int, linked: bool, last: bool) -> Level:
+        """Split every group by the token at offset `length`; return the children of `parents`.
+
+        `linked` links them; `last` releases what only refining them would need.
+        """
         num_children = np.zeros(len(parents) + 1, np.int32)
-        words, starts = self.found
 
         def split(piece: tuple[int, int]) -> tuple[int, int, int]:
             first, end = piece
@@ -139,28 +141,43 @@ class _Groups:
             )  # fmt: skip
             keys = keys[: _pack(self.text, before, following, keys, *groups)]
             keys.sort()
-            done = _split(
-                keys, before, following, self.places, num_children, words, starts, *groups
-            )
+            done = _split(keys, before, following, self.places, num_children, self.found, *groups)
             self.free.append(buffer)
             return base, *done
 
         pieces = self._pieces()
         done = in_threads(split, pieces, self.num_threads)
+        if len(self.places) >= _LARGE:  # memory is fullest in what follows
+            release_compiler()
+        if last:
+            self.free.clear()
         offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()
         parents.first_child, total = num_children, offsets[-1]
         del self.starts, self.sizes  # before more is allocated
         level = Level(np.empty(total, np.int32), np.empty(total, np.int32))
-        self.starts, self.sizes = np.empty(total, np.int32), level.counts
+        self.starts, self.sizes = np.empty(0 if last else total, np.int32), level.counts
+        if linked:
+            level.suffix = level.words if length == 1 else np.empty(total, np.int32)
+        links = self.ngram_at, level.suffix if length > 1 else self.ngram_at
+        consumed = Consumed((self.found, self.places), len(self.places)) if last else None
 
         def gather(piece: int) -> None:
             first, end = pieces[piece]
+            base, num_groups, stop = done[piece]
             num_children[first + 1 : end + 1] += np.int32(offsets[piece])
-            _gather(
-                words, starts, *done[piece], level.words, self.sizes, self.starts, offsets[piece]
-            )
+            some = slice(offsets[piece], offsets[piece] + num_groups)
+            new = level.words[some], self.sizes[some], self.starts[some]
+            _gather(self.found, self.places, base, stop, *new, links[0], links[1][some])
+            if consumed is not None:
+                after = done[piece + 1][0] if piece + 1 < len(done) else len(self.places)
+                consumed.add(base, after)
 
         in_threads(gather, range(len(done)), self.num_threads)
+        if linked and not last:
+            if length == 1:
+                self.ngram_at = np.empty(len(self.text), np.int32)
+            record = partial(_record, self.ngram_at, self.places, self.starts, self.sizes)
+            in_threads(record, self._shares(total), self.num_threads)
         return level
 
     def _pieces(self) -> list[tuple[int, int]]:
@@ -181,20 +198,9 @@ class _Groups:
                 return found
         return np.empty(max(size, 2 * _PIECE_SIZE), np.int64)
 
-    def link(self, level: Level, *, last: bool) -> None:
-        """Link each n-gram to the one that begins at the next text position."""
-        share = self._share(len(level) // 2)  # frequent n-grams are together
-        pieces = list(pairwise([*range(0, len(level), share), len(level)]))
-        if not len(self.ngram_at):
-            level.suffix = level.words
-            self.ngram_at = np.empty(len(self.text), np.int32)
-        else:
-            level.suffix = np.empty(len(level), np.int32)
-            look_up = partial(_set_suffix, self.ngram_at, self.places, self.starts, level.suffix)
-            in_threads(look_up, pieces, self.num_threads)
-        if not last:
-            record = partial(_record, self.ngram_at, self.places, self.starts, self.sizes)
-            in_threads(record, pieces, self.num_threads)
+    def _shares(self, size: int) -> list[tuple[int, int]]:
+        share = self._share(size // 2)  # frequent n-grams are together
+        return list(pairwise([*range(0, size, share), size]))
 
 
 def sort_by_token(
@@ -275,10 +281,10 @@ def _pack(
 @compiled
 def _split(
     keys: NDArray[np.int64], before: Array, following: Array, places: Array, num_children: Array,
-    new_words: Array, new_starts: Array, starts: Array, sizes: Array, words: Array, first: int,
-    end: int, length: int, boundary_id: int, word_bits: int, place_bits: int,
+    found: Array, starts: Array, sizes: Array, words: Array, first: int, end: int, length: int,
+    boundary_id: int, word_bits: int, place_bits: int,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
-    """Number the new groups, and reorder the positions to match; `keys` are sorted.
+    """Find the new groups, and reorder the positions to match; `keys` are sorted.
 
     `num_children` gets for each group the number of new groups up to it. Return the number of
     groups, and where the positions end.
@@ -311,9 +317,10 @@ def _split(
             key = small[i] if few else keys[num_used + i]
             word = (key >> place_bits) & word_mask
             places[at] = before[key & place_mask]
+            found[at] = word
             if word != previous:
                 previous = word
-                new_words[out], new_starts[out] = word, at
+                found[at] = ~word
                 out += 1
             at += 1
         num_used += 0 if few else number
@@ -323,23 +330,28 @@ def _split(
 
 @compiled
 def _gather(
-    words: Array, starts: Array, base: int, num_groups: int, stop: int, new_words: Array,
-    new_sizes: Array, new_starts: Array, offset: int,
+    found: Array, places: Array, base: int, stop: int, words: Array, sizes: Array, starts: Array,
+    ngram_at: Array, suffix: Array,
 ) -> None:  # fmt: skip
-    """Move a piece's groups to their final indices."""
-    for i in range(num_groups):
-        new_words[offset + i] = words[base + i]
-        new_starts[offset + i] = starts[base + i]
-        following = starts[base + i + 1] if i + 1 < num_groups else stop
-        new_sizes[offset + i] = following - starts[base + i]
-
-
-@compiled
-def _set_suffix(
-    ngram_at: Array, places: Array, starts: Array, suffix: Array, piece: tuple[int, int]
-) -> None:
-    for i in range(piece[0], piece[1]):
-        suffix[i] = ngram_at[places[starts[i]] + 1]
+    """Move a piece's groups to their final indices, and link each n-gram to the one that begins at
+    the next text position."""
+    group = -1
+    for at in range(base, stop):  # without a branch: which tokens begin a group is unpredictable
+        token = found[at]
+        group += token < 0
+        words[group] = token ^ (token >> 31)
+        found[base + group] = at  # in the end, where the group ends
+    previous = base - 1
+    for i in range(group + 1):
+        last = found[base + i]
+        sizes[i] = last - previous
+        if len(starts):
+            starts[i] = previous + 1
+        previous = last
+    if len(suffix):
+        # Random reads in a plain loop: the CPU overlaps the cache misses.
+        for i in range(group + 1):
+            suffix[i] = ngram_at[places[found[base + i]] + 1]
 
 
 @compiled

@@ -138,7 +138,8 @@ def mix_level(
         _mix(*span, first_child, counts, suffix, lower, dropped, *numbers, probs, backoffs)
         room.relieve()
 
-    in_threads(mix, [contexts] if contexts else spans(first_child, room.piece), num_threads)
+    share = room.share(len(probs), num_threads)
+    in_threads(mix, [contexts] if contexts else spans(first_child, share), num_threads)
 
 
 @compiled

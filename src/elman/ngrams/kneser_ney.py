@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.threads import default_threads, in_threads
-from elman.ngrams.compiled import compiled
+from elman.ngrams.compiled import Scalar, compiled
 from elman.ngrams.counting import Ids
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Level, Room
 
@@ -24,6 +24,8 @@ Discounts = tuple[float, float, float]
 Last = Sequence[int]
 _STRETCH = 1 << 20
 """Tokens looked at at a time, which bounds the memory."""
+_FEW = 32
+"""N-grams that are looked at one by one."""
 
 
 def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Array]:
@@ -33,8 +35,11 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
     """
 
     room, adjusted = trie.room, []
+    # Where the n-grams of each first token begin, and end with one more.
+    blocks = np.arange(trie.vocab_size + 1, dtype=np.int32)
     for length in range(1, trie.order):
         level, suffix = trie.levels[length - 1], trie.levels[length].suffix
+        blocks = level.first_child[blocks]
         counts = room.empty(len(level))
 
         def adjust(
@@ -42,13 +47,15 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
             level: Level = level,
             counts: Array = counts,
             suffix: Array = suffix,
+            blocks: Array = blocks,
             starts: tuple[int, int] = trie.line_starts(length) if length > 1 else (0, 0),
         ) -> None:
-            # Every thread reads all links and counts those to its span.
+            # Every thread counts the links to its span: nobody else writes there.
             first, end = span
             counts[first:end] = 0
-            for begin in range(0, len(suffix), 8 * room.piece):
-                _count_links(suffix[begin : begin + 8 * room.piece], first, end, counts)
+            block = 0
+            while block < len(blocks) - 1:
+                block = _count_links(suffix, blocks, block, 8 * room.piece, first, end, counts)
                 room.relieve()
             kept = slice(max(first, starts[0]), min(end, starts[1]))
             counts[kept] = level.counts[kept]
@@ -65,13 +72,15 @@ def counts_of_counts(
 ) -> list[int]:
     """Return the number of n-grams with a count of 0, 1, ... `limit`."""
 
+    size = room.share(len(counts), num_threads)
+
     def tally(start: int) -> NDArray[np.int64]:
         found = np.zeros(limit + 1, np.int64)
-        _tally(counts[start : start + 8 * room.piece], found)
+        _tally(counts[start : start + size], found)
         room.relieve()
         return found
 
-    parts = in_threads(tally, range(0, len(counts), 8 * room.piece), num_threads)
+    parts = in_threads(tally, range(0, len(counts), size), num_threads)
     numbers: list[int] = sum(parts, np.zeros(limit + 1, np.int64)).tolist()
     return numbers
 
@@ -147,10 +156,47 @@ def _places(ids: Ids, token: int) -> NDArray[Any]:
 
 
 @compiled
-def _count_links(suffix: Array, first: int, end: int, counts: Array) -> None:
-    for link in suffix:
+def _count_links(
+    suffix: Array, blocks: Array, block: Scalar, size: int, first: int, end: int, counts: Array
+) -> Scalar:
+    """Count the links to `first` up to `end` of the n-grams with the next first tokens, about
+    `size` of them; return the token to go on with.
+
+    Links of n-grams with one first token ascend: of many, those to a range are found by halving.
+    """
+    stop, begin = blocks[block] + size, blocks[block]  # from `begin` on, they are still to count
+    whole = first == 0 and end == len(counts)
+    while block < len(blocks) - 1 and blocks[block] < stop:
+        at, last = blocks[block], blocks[block + 1]
+        block += 1
+        if whole or last - at <= _FEW:
+            continue
+        for i in range(begin, at):
+            link = suffix[i]
+            if first <= link < end:
+                counts[link] += 1
+        begin = last
+        low, high = at, last
+        while low < high:
+            middle = low + (high - low) // 2
+            if suffix[middle] < first:
+                low = middle + 1
+            else:
+                high = middle
+        start, high = low, last
+        while low < high:
+            middle = low + (high - low) // 2
+            if suffix[middle] < end:
+                low = middle + 1
+            else:
+                high = middle
+        for i in range(start, low):
+            counts[suffix[i]] += 1
+    for i in range(begin, blocks[block]):
+        link = suffix[i]
         if first <= link < end:
             counts[link] += 1
+    return block
 
 
 @compiled

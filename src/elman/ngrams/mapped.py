@@ -163,6 +163,12 @@ class ArrayFile:
                 "open it again; replace a model by renaming a new file, not by writing into it",
             )
 
+    def release(self) -> None:
+        """Release the pages of a mapped file, which count as memory of this process. They are taken
+        from the system's cache again when they are used."""
+        if self.mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapping.madvise(mmap.MADV_DONTNEED)
+
     def verify(self, name: str | None = None, rows: slice = slice(None)) -> None:
         """Verify all blocks, or those of some rows of one array."""
         self.check_unchanged()

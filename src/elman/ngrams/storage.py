@@ -5,28 +5,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elman.base.tensor_files import open_tensors
+from elman.base.tensor_files import BLOCK_SIZE, FillRows, open_tensors, write_rows
 from elman.ngrams.backoff import (
     FIRST_CHILD,
     LEAF_LOGPROB,
     LOGPROB,
     BackoffModel,
     level_starts,
-    parts,
+    rows_of,
 )
 from elman.ngrams.compact import is_compact, load_compact
 from elman.ngrams.interpolation import Estimate
-from elman.ngrams.mapped import ArrayFile, Floats, damaged, write_arrays
+from elman.ngrams.mapped import ArrayFile, Floats, damaged
 from elman.ngrams.model import NgramModel
 from elman.ngrams.scratch import Scratch
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Room
 
 MODEL_FILE = "ngram.safetensors"
 FORMAT = 1
+_PIECE_SIZE = 1 << 20
+"""Bytes that a thread makes and writes at a time: they stay in its cache."""
 _ARRAYS = dict.fromkeys(("contexts", "leaves", "words"), "I32")
 _FLOATS = {
     "contexts": Floats(width=4, start=LOGPROB),
@@ -40,16 +42,18 @@ def save_estimate(
     estimate: Estimate,
     about: dict[str, Any],
     extra: dict[str, Any] | None = None,
+    num_threads: int | None = None,
 ) -> None:
     """Write the model of a smoothed trie without holding it in memory twice."""
     header = {"level_starts": level_starts(trie), "boundary_id": trie.boundary_id, "about": about}
-    _write(path, header | (extra or {}), lambda name: parts(trie, estimate, name))
+    rows = {name: rows_of(trie, estimate, name) for name in _ARRAYS}
+    _write(path, header | (extra or {}), rows, trie.room, num_threads)
 
 
 def save(path: Path, model: BackoffModel, extra: dict[str, Any] | None = None) -> None:
     """Write a model; `extra` goes into its header."""
     header = {name: getattr(model, name) for name in ("level_starts", "boundary_id", "about")}
-    _write(path, header | (extra or {}), lambda name: [getattr(model, name)])
+    _write(path, header | (extra or {}), {name: _copied(getattr(model, name)) for name in _ARRAYS})
 
 
 def load(path: Path, room: Room = MEMORY) -> tuple[BackoffModel, dict[str, Any]]:
@@ -85,7 +89,13 @@ def _small(room: Room) -> int | None:
     return 0 if isinstance(room, Scratch) and room.limit is not None else None
 
 
-def _write(path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[Array]]) -> None:
+def _write(
+    path: Path,
+    header: dict[str, Any],
+    rows: Mapping[str, FillRows],
+    room: Room = MEMORY,
+    num_threads: int | None = None,
+) -> None:
     starts = header["level_starts"]
     num_ngrams, num_contexts = starts[-1], starts[-2]
     shapes = {
@@ -93,11 +103,22 @@ def _write(path: Path, header: dict[str, Any], arrays: Callable[[str], Iterable[
         "leaves": [num_ngrams - num_contexts, 2],
         "words": [num_ngrams],
     }
-    write_arrays(
+    # Each thread has twice this.
+    piece_size = _PIECE_SIZE if _small(room) is None else BLOCK_SIZE
+    write_rows(
         path,
         {"format": FORMAT, **header},
-        {name: ("I32", shape, arrays(name)) for name, shape in shapes.items()},
+        {name: ("I32", shape, rows[name]) for name, shape in shapes.items()},
+        num_threads=num_threads,
+        piece_size=piece_size,
     )
+
+
+def _copied(array: Array) -> FillRows:
+    def fill(first: int, end: int, rows: Array) -> None:
+        rows[:] = array[first:end]
+
+    return fill
 
 
 def _consistent(model: BackoffModel) -> bool:

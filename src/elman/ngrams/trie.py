@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from elman.base.errors import ElmanError
-from elman.base.threads import in_threads
+from elman.base.threads import default_threads, in_threads
 from elman.ngrams.compiled import compiled
 
 Array = NDArray[np.int32]
@@ -51,7 +51,15 @@ class Room:
     """Where the arrays of a trie are: here in memory, in `Scratch` on disk."""
 
     piece = 1 << 17
-    """N-grams in one thread's piece of work."""
+    """Most n-grams in one thread's piece of work."""
+    least = 1 << 13
+    """N-grams that take longer than to begin a piece of work."""
+
+    def share(self, size: int, num_threads: int | None) -> int:
+        """Return how many n-grams are a piece of work: several pieces for each thread, so that all
+        end at about the same time."""
+        pieces = 8 * (num_threads or default_threads())
+        return min(self.piece, max(self.least, size // pieces))
 
     def empty(self, size: int, dtype: DTypeLike = np.int32) -> NDArray[Any]:
         return np.empty(size, dtype)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.config import to_dict
@@ -64,6 +65,10 @@ class CountedText:
         """Arguments of the functions that count."""
         tokenizer = self.tokenizer
         return {"vocab_size": tokenizer.vocab_size, "boundary_id": tokenizer.boundary_id}
+
+    def without_ids(self) -> CountedText:
+        """Let go of the ids, which take memory beside the model; their number stays."""
+        return replace(self, ids=np.broadcast_to(np.zeros(1, np.int32), len(self.ids)))
 
 
 def note(text: str) -> Report:

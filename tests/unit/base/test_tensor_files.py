@@ -212,3 +212,23 @@ def test_arbitrary_bytes_are_a_sentence(tmp_path_factory: Any, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(ElmanError, match="damaged"), open_tensors(path):
         pass
+
+
+@pytest.mark.parametrize("num_threads", [1, 5])
+def test_rows_made_in_threads_give_the_same_file(tmp_path: Path, num_threads: int) -> None:
+    large = np.random.default_rng(0).integers(0, 9, (3 * tensor_files.BLOCK_SIZE // 16 + 5, 4))
+    arrays = {"large": large.astype(np.int32), "none": np.empty((0, 2), np.int32)}
+    arrays["small"] = np.arange(7, dtype=np.int32)
+
+    def filling(array: Any) -> Any:
+        def fill(first: int, end: int, rows: Any) -> None:
+            rows[:] = array[first:end]
+
+        return fill
+
+    parts = {name: ("I32", array.shape, [array]) for name, array in arrays.items()}
+    rows = {name: ("I32", array.shape, filling(array)) for name, array in arrays.items()}
+    tensor_files.write(tmp_path / "parts", {"a": 1}, parts, mapped=True)
+    options = {"num_threads": num_threads, "piece_size": tensor_files.BLOCK_SIZE}
+    tensor_files.write_rows(tmp_path / "rows", {"a": 1}, rows, **options)
+    assert (tmp_path / "rows").read_bytes() == (tmp_path / "parts").read_bytes()

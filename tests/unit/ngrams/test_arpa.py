@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError
+from elman.base.shared_file import SharedFile
+from elman.base.threads import in_threads
+from elman.ngrams import arpa_write
 from elman.ngrams.arpa_parse import _read_number, number
 from elman.ngrams.arpa_read import ArpaFile, read_arpa
 from elman.ngrams.arpa_write import _decimals, _format_unigrams, spelled, write_arpa
@@ -328,3 +331,31 @@ def test_numbers_of_single_tokens_are_rounded_as_python_does(
         for i, (one, other) in enumerate(zip(values, values[::-1], strict=True))
     ]
     assert text[:size].tobytes().decode() == "".join(lines)
+
+
+@pytest.mark.parametrize("most", [0, 2, 100])
+def test_parts_are_written_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(arpa_write, "_PATIENCE", 0.01)
+    parts = [bytes([n]) * (n % 7) for n in range(200)]
+    order = sorted(range(200), key=lambda n: (n // 10, -n))
+    with SharedFile(tmp_path / "a", 0, 3) as output:
+        whole = arpa_write._InOrder(output, most)
+        found = in_threads(lambda n: whole.add(n, [parts[n]]), order, 3)
+    assert (tmp_path / "a").read_bytes() == b"".join(parts)
+    assert sorted(text for texts in found for text in texts) == sorted(parts)
+
+
+@pytest.mark.parametrize("num_threads", [1, 5])
+def test_an_error_while_writing_ends_all_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_threads: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(arpa_write, "_STRETCH", 1)
+    monkeypatch.setattr(SharedFile, "put", fail)
+    with pytest.raises(ElmanError, match="disk is full"):
+        write_arpa(tmp_path / "x.arpa", model(), SPELLINGS, num_threads=num_threads)
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,9 @@ from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.counting import count
 from elman.ngrams.interpolation import named
 from elman.ngrams.katz import good_turing
+from elman.ngrams.kneser_ney import adjusted_counts
 from elman.ngrams.smoothing import SMOOTHINGS, build, estimate
+from elman.ngrams.trie import Room
 from elman.tasks.ngram.settings import Method, NgramConfig
 
 V = 6
@@ -258,3 +260,25 @@ def test_counts_are_freed_on_the_way_without_a_change_of_the_estimate() -> None:
     assert len(tries[0].levels[1].counts) > 0
     for one, other in zip(kept.probs + kept.backoffs, freed.probs + freed.backoffs, strict=True):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 17])
+@pytest.mark.parametrize("num_threads", [1, 5])
+def test_adjusted_counts_are_the_same_in_any_number_of_threads(
+    piece: int, num_threads: int
+) -> None:
+    class Small(Room):
+        def __init__(self) -> None:
+            self.piece = piece
+
+    ids = np.random.default_rng(0).geometric(0.2, 3000) % 30
+    trie = count(ids, 4, vocab_size=30, boundary_id=0)
+    trie.room = Small()
+    found = adjusted_counts(trie, num_threads)
+    for length in range(1, 4):
+        level = trie.levels[length - 1]
+        expected = np.bincount(trie.levels[length].suffix, minlength=len(level))
+        if length > 1:
+            kept = slice(*trie.line_starts(length))
+            expected[kept] = level.counts[kept]
+        assert found[length - 1].tolist() == expected.tolist()

@@ -204,7 +204,7 @@ def save_model(
         consume=True,
     )
     header = {"tokenizer": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
-    save_estimate(path, trie, made, about(model, made), header)
+    save_estimate(path, trie, made, about(model, made), header, num_threads)
     return found
 
 

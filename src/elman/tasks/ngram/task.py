@@ -22,6 +22,7 @@ from typing import Any
 from elman.base.counting import counted as in_words
 from elman.base.errors import UsageError
 from elman.base.files import replacing
+from elman.base.memory import return_large_arrays
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.arpa_files import check_writable_as_arpa, new_tokenizer_beside, save_arpa
 from elman.ngrams.backoff import BackoffModel
@@ -71,6 +72,7 @@ def fit(
     that fails before the first stage leaves nothing behind.
     """
     started = time.perf_counter()
+    return_large_arrays()
     files, staged = counted.check(config, out), StagedRun(out)
     memory = memory_size(memory) if isinstance(memory, str) else memory
     if memory is not None:
@@ -135,6 +137,7 @@ def fit(
                 else:
                     with_spellings = arpa is not None
                     trie, last = _counted(text, model.order, folder, with_spellings, num_threads)
+                    text = text.without_ids()
                     yield note(f"{sum(map(len, trie.levels)):,} n-grams up to length {model.order}")
                     summary |= save_model(
                         folder / MODEL_FILE, config, trie, text, held_out, last, num_threads
