@@ -23,7 +23,7 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import blocks, mkl, products, stepwise, wave
+from elman.nn.kernels import blocks, mkl, products, stepwise, timing, wave
 from elman.nn.kernels.loops import numba
 from elman.nn.kernels.persistent_launch import chip_of, index_of, runs_on
 from elman.nn.kernels.persistent_tiling import Tiling, padded_size, tile
@@ -64,6 +64,9 @@ class KernelLimits:
     """Rows per thread up to which reading an LSTM's recurrent matrix takes longer than multiplying
     by it: the threads then divide the units, so that each reads its part of the matrix. In float32;
     in bfloat16 `_grid` decides."""
+    timed_work: int = 100_000_000
+    """Multiplications of an LSTM's forward pass from which ways to divide it, and torch's layer,
+    are timed (`timing.py`)."""
     row_groups: int | None = None
     """Groups of rows in an LSTM's loop in bfloat16; the threads of a group divide the units. None
     for what a model of the time finds best (`_grid`)."""
@@ -273,7 +276,7 @@ def plan(
 
 def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
     """Whether training a cell on this CPU is faster with products in bfloat16: it is large enough
-    for the compiled loop, and bfloat16 is the fastest of the products that were timed."""
+    for the compiled loop, and a step of the layer was timed to be."""
     if cell.bias.device.type != "cpu" or blocks.problem():
         return False
     with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -284,11 +287,20 @@ def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
             shape=shape,
             purpose=Purpose.TRAINING,
         )
-    if found.products != BFLOAT16:
-        return False
-    rows = -(-shape[0] // found.row_groups)
-    size = cell.hidden_size
-    return fastest(rows, size, 4 * size, half=True) == BFLOAT16
+        if found.products != BFLOAT16:
+            return False
+        with torch.autocast("cpu", enabled=False):
+            wide = plan(
+                cell,
+                device=cell.bias.device,
+                dtype=torch.float32,
+                shape=shape,
+                purpose=Purpose.TRAINING,
+            )
+    sizes = (*shape, cell.hidden_size)
+    layer = timing.Layer(*sizes, trains=True, num_threads=torch.get_num_threads())
+    of = {"float32": timing.Candidate(wide, False), "bfloat16": timing.Candidate(found, True)}
+    return timing.fastest(layer, of) == "bfloat16"
 
 
 def restore_products(chosen: Mapping[str, str]) -> None:
@@ -341,11 +353,41 @@ def _decide(work: _Work) -> KernelPlan:
     for name in _PLANNERS:
         found = _asked(name, work)
         if isinstance(found, KernelPlan):
+            found = _timed(found, work)
             reason = "; ".join(refusals) or "the fastest for this cell and device"
             return replace(found, reason=reason)
         if not found.is_obvious:
             refusals.append(f"not {name}: {found.why}")
     raise AssertionError("the last planner refuses nothing")
+
+
+def _timed(found: KernelPlan, work: _Work) -> KernelPlan:
+    """The fastest way to compute a large LSTM layer by compiled loops or by torch: timed."""
+    limits, (batch_size, num_steps, input_size), size = (
+        work.limits,
+        work.shape,
+        work.cell.hidden_size,
+    )
+    num_products = batch_size * num_steps * 4 * size * (size + input_size)
+    is_layer = found.kernel == "cpu" and work.cell.kind is LSTMCell and not work.is_step
+    is_settled = limits.row_groups is not None or found.directions == 2
+    if not is_layer or is_settled or num_products < limits.timed_work:
+        return found
+    half = work.autocast_dtype is not None
+    if half:
+        groups = [*(1 << i for i in range(work.num_threads.bit_length())), work.num_threads]
+        others = [replace(limits, row_groups=number) for number in groups]
+    else:
+        by_rows = replace(limits, few_rows_per_part=0, large_bytes=1 << 62)
+        others = [by_rows, replace(limits, few_rows_per_part=batch_size)]
+    ways = [found, *(_cpu(work._replace(limits=other)) for other in others)]
+    if not (half and work.has_gradients):  # torch would also round cell states and gates
+        ways.append(_torch(work))
+    plans = {way.describe(): way for way in ways if isinstance(way, KernelPlan)}
+    sizes = (*work.shape, size)
+    layer = timing.Layer(*sizes, trains=work.has_gradients, num_threads=work.num_threads)
+    candidates = {name: timing.Candidate(way, half) for name, way in plans.items()}
+    return plans[timing.fastest(layer, candidates)]
 
 
 def _asked(name: str, work: _Work) -> KernelPlan | _Refusal:
