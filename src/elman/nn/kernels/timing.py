@@ -32,8 +32,9 @@ TOO_SLOW = 2.0
 MOST_STEPS, FEWEST_STEPS, MOST_WORK = 256, 8, 1 << 32
 """Steps that are timed of a longer sequence: fewer where they have more multiplications. 32 steps
 of 256 units were too few: what is done once for all steps weighed too much."""
-CLEARLY = 1.1
-"""How many times as fast as the first candidate another one must be to be chosen."""
+CLEARLY, FOR_HALVES = 1.05, 1.1
+"""How many times as fast as the first candidate another one must be to be chosen; in bfloat16
+beside float32."""
 
 
 class Layer(NamedTuple):
@@ -96,7 +97,8 @@ def _measured(layer: Layer, candidates: Mapping[str, Candidate]) -> str:
                 run()
                 least[name] = min(least[name], time.perf_counter() - before)
     first, best = next(iter(candidates)), min(least, key=least.__getitem__)
-    return best if least[best] * CLEARLY <= least[first] else first
+    clearly = CLEARLY if candidates[first].half == candidates[best].half else FOR_HALVES
+    return best if least[best] * clearly <= least[first] else first
 
 
 def _work(cell: LSTMCell, layer: Layer, candidate: Candidate) -> Callable[[], None]:
