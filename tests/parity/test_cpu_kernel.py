@@ -166,6 +166,48 @@ def test_either_product(name: str, product: str, monkeypatch: pytest.MonkeyPatch
         planning._decide.cache_clear()
 
 
+@pytest.mark.parametrize("by_units", [False, True])
+@pytest.mark.parametrize("product", ["MKL", "oneDNN", "bfloat16"])
+@pytest.mark.parametrize("size", [(1, 1, 1), (5, 41, 9), (20, 33, 8), (17, 130, 21)], ids=str)
+def test_scoring_computes_the_same_and_keeps_less(
+    size: tuple[int, int, int], product: str, by_units: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More and fewer steps than W x is computed ahead of, ragged rows, inputs of odd width."""
+    half = product == "bfloat16"
+    problem = blocks.problem() if half else mkl.onednn_problem()
+    if product != "MKL" and problem:
+        pytest.skip(problem)
+    batch_size, hidden_size, num_steps = size
+    torch.manual_seed(0)
+    stack = Stack(StackConfig(hidden_size=hidden_size, num_layers=2, kernel="cpu"), 5)
+    inputs_BTI = torch.randn(batch_size, num_steps, 5)
+    lengths_B = torch.arange(batch_size) % num_steps + 1
+    state = stack.initial_state(batch_size).map(torch.randn_like)
+    limits: dict[str, Any] = {"num_threads": 2, "fewest_rows": 1, "cache_bytes": 0}
+    limits |= {"few_rows_per_part": 100 if by_units else 0, "row_groups": 1 if by_units else 2}
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: product)
+    planning._decide.cache_clear()
+    try:
+        with kernel_limits(**limits), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            trained, after = stack(inputs_BTI, state, lengths_B)
+            with torch.no_grad():
+                first, scored_after = stack(inputs_BTI, state, lengths_B)
+                second, _ = stack(inputs_BTI, state, lengths_B)
+        assert first.equal(second)
+        tolerance = {"rtol": 0.02, "atol": 0.01} if half else {"rtol": 1e-5, "atol": 1e-6}
+        torch.testing.assert_close(first.float(), trained, **tolerance)
+        for name, tensor in scored_after.flatten().items():
+            assert tensor.dtype == torch.float32
+            torch.testing.assert_close(tensor, after.flatten()[name], **tolerance)
+        set_kernel(stack, "reference")
+        given = (inputs_BTI.double(), state.map(torch.Tensor.double), lengths_B)
+        with torch.no_grad():
+            exact, _ = stack.double()(*given)
+        assert float((first - exact).norm() / exact.norm()) < (0.03 if half else 5e-6)
+    finally:
+        planning._decide.cache_clear()
+
+
 @pytest.mark.parametrize("num_threads", [2, 3])
 @pytest.mark.parametrize("size", [(1, 1, 2), (5, 40, 9), (20, 33, 1), (17, 257, 6)], ids=str)
 def test_threads_that_divide_the_units(size: tuple[int, int, int], num_threads: int) -> None:

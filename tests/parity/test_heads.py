@@ -14,6 +14,7 @@ from elman.nn.heads.adaptive import AdaptiveConfig
 from elman.nn.heads.cross_entropy import smoothed_logprobs, target_logprobs
 from elman.nn.heads.full import FullConfig
 from elman.nn.heads.mixture import MixtureConfig
+from elman.nn.kernels import blocks, mkl, softmax
 
 
 @pytest.fixture(params=[1 << 23, 40, 1], ids=["one chunk", "chunks", "row by row"])
@@ -118,6 +119,31 @@ def test_cross_entropy_of_products_in_bfloat16(weights: str) -> None:
     for gradient, exact in zip(found, expected, strict=True):
         assert gradient.dtype == torch.float32
         assert (gradient - exact).norm() < 0.04 * exact.norm()
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("size", [(1, 1, 2), (5, 7, 9), (300, 33, 1500), (129, 64, 65)], ids=str)
+def test_scores_without_gradients(size: tuple[int, int, int], has_bias: bool, half: bool) -> None:
+    """One panel and several, odd widths, more rows than are multiplied at once."""
+    if problem := blocks.problem() if half else mkl.onednn_problem():
+        pytest.skip(problem)
+    torch.manual_seed(0)
+    num_rows, width, vocab_size = size
+    hidden_NH, weight_VH = torch.randn(num_rows, width), torch.randn(vocab_size, width)
+    bias_V = 30 * torch.randn(vocab_size) if has_bias else None
+    targets_N = torch.randint(vocab_size, (num_rows,))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        found_N = softmax.scores(hidden_NH, weight_VH, bias_V, targets_N)
+    logits_NV = hidden_NH.double() @ weight_VH.double().t()
+    logits_NV = logits_NV if bias_V is None else logits_NV + bias_V
+    exact_N = logits_NV.log_softmax(1).gather(1, targets_N[:, None])[:, 0]
+    assert found_N.dtype == torch.float32
+    distance = float((found_N - exact_N).norm() / logits_NV.norm(dim=1).norm())
+    assert distance < (0.01 if half else 1e-6)
+    for outside in (-1, vocab_size):
+        with pytest.raises(IndexError):
+            softmax.scores(hidden_NH[:1], weight_VH, bias_V, torch.tensor([outside]))
 
 
 def test_targets_outside_the_vocabulary_are_refused_in_bfloat16() -> None:

@@ -129,7 +129,7 @@ class RecurrentLayer(nn.Module):
 def halves_pay(model: nn.Module, batch_size: int, num_steps: int) -> bool:
     """Whether all recurrent layers of `model` train faster on this CPU with products in bfloat16.
 
-    By measuring products of their size (`nn/kernels/products.py`); small layers do not gain.
+    By timing each layer in both precisions (`nn/kernels/timing.py`); small layers do not gain.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, RecurrentLayer)]
     return bool(layers) and all(

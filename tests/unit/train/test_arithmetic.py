@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 import torch
 
@@ -56,7 +59,11 @@ def test_auto_on_a_cpu_depends_on_task_and_model(monkeypatch: pytest.MonkeyPatch
     assert lanes.is_bf16("cuda")
     assert TrainingConfig(precision="bf16").is_bf16("cpu", small)
     if not blocks.problem():
-        monkeypatch.setattr("elman.nn.kernels.planning.fastest", lambda *s, half=False: "bfloat16")
-        assert lanes.is_bf16("cpu", large)
-        monkeypatch.setattr("elman.nn.kernels.planning.fastest", lambda *s, half=False: "MKL")
-        assert not halves_pay(large, 32, 128)
+        for chosen in ("bfloat16", "float32"):
+
+            def timed(layer: object, candidates: Mapping[str, Any], chosen: str = chosen) -> str:
+                return chosen if chosen in candidates else next(iter(candidates))
+
+            monkeypatch.setattr("elman.nn.kernels.timing.fastest", timed)
+            assert lanes.is_bf16("cpu", large) == (chosen == "bfloat16")
+            assert halves_pay(large, 32, 128) == (chosen == "bfloat16")

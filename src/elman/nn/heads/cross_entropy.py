@@ -82,6 +82,9 @@ def target_logprobs(
             for hidden_nH, targets_n in parts
         ]
         return found[0] if fits else torch.cat(found)
+    is_plain = contexts_NO is None and not torch.is_grad_enabled()
+    if is_plain and softmax.serves_scores(hidden_NH, weight_VH):
+        return softmax.scores(hidden_NH, weight_VH, bias_V, targets_N)
     eager = equal_weights and torch.is_grad_enabled() and on_cpu
     result: tuple[Tensor, Tensor] = _TargetLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden_NH, weight_VH, bias_V, table_X, targets_N, contexts_NO, owners_X, eager, 0.0

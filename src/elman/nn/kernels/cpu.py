@@ -82,20 +82,26 @@ class _LSTM(torch.autograd.Function):
         ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, *initial: Tensor
     ) -> tuple[Tensor, ...]:
         plan, x = batch.plan, x.contiguous()
-        h, c = (_states(state_BH, len(x)) for state_BH in initial)
-        gates = room(*x.shape[:2], len(W))
-        if not plan.in_cache:
+        num_steps, batch_size, _ = x.shape
+        h, c = _states(initial[0], num_steps), _states(initial[1], batch.kept(num_steps, 1))
+        in_loop = plan.in_cache or plan.products == ONEDNN
+        gates = room(
+            batch.kept(num_steps, loops.STEPS_AHEAD if in_loop else num_steps), batch_size, len(W)
+        )
+        if not in_loop:
             torch.mm(x.flatten(0, 1), W.t(), out=gates.flatten(0, 1))
-        arrays = {"bias": bias.detach(), "gates": gates, "h": h, "c": c}
+        read = x if in_loop else room(num_steps, batch_size, 0)
+        arrays = {"bias": bias.detach(), "x": read, "gates": gates, "h": h, "c": c}
+        read_W = W if in_loop else W[:, :0]
         if plan.by_units:
-            batch.run_by_units(loops.lstm_forward_by_units, U, True, **arrays)
+            batch.run_by_units(loops.lstm_forward_by_units, True, {"W": read_W, "U": U}, **arrays)
         else:
-            read = x if plan.in_cache else room(*x.shape[:2], 0)
-            packed_W = PackedFor(W if plan.in_cache else W[:, :0], True)
-            batch.run(loops.lstm_forward, x=read, W=packed_W, U=PackedFor(U, True), **arrays)
-        ctx.save_for_backward(x, W, U, gates, h, c)
-        ctx.batch = batch
-        return h[1:], h[-1].clone(), c[-1].clone()
+            packed = {"W": PackedFor(read_W, True), "U": PackedFor(U, True)}
+            batch.run(loops.lstm_forward, **packed, **arrays)
+        if batch.trains:
+            ctx.save_for_backward(x, W, U, gates, h, c)
+            ctx.batch = batch
+        return h[1:], h[-1].clone(), c[num_steps % len(c)].clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -121,7 +127,10 @@ class _LSTM(torch.autograd.Function):
         arrays |= {"to_h": to_h, "to_c": to_c, "to_bias": to_bias}
         if plan.by_units:
             by_step = d.view(num_steps, batch_size, len(W))
-            batch.run_by_units(loops.lstm_backward_by_units, U, False, to_gates=by_step, **arrays)
+            matrices = {"U": U}
+            batch.run_by_units(
+                loops.lstm_backward_by_units, False, matrices, to_gates=by_step, **arrays
+            )
         else:
             batch.run(
                 loops.lstm_backward,
@@ -152,29 +161,38 @@ class _HalfLSTM(torch.autograd.Function):
     def forward(
         ctx: Any, batch: _Batch, x: Tensor, W: Tensor, U: Tensor, bias: Tensor, *initial: Tensor
     ) -> tuple[Tensor, ...]:
-        num_steps, batch_size, num_inputs = x.shape
-        half_x = halves_of(num_steps, batch_size, num_inputs)
-        half_x[..., :num_inputs] = x
-        h, c = (_states(state_BH, num_steps) for state_BH in initial)
-        half_h = halves_of(*h.shape)
-        half_h[0, :, : h.shape[2]] = initial[0]
-        gates = room(num_steps, batch_size, len(W))
-        num_threads = batch.plan.num_threads
-        W_panels = blocks.Panels([W], transposed=True, num_threads=num_threads)
-        blocks.product(half_x.flatten(0, 1), W_panels, gates.flatten(0, 1), num_threads)
+        (num_steps, batch_size, num_inputs), size = x.shape, U.shape[1]
+        if x.dtype == torch.bfloat16 and num_inputs % 2 == 0:
+            half_x = x.contiguous()
+        else:
+            half_x = halves_of(num_steps, batch_size, num_inputs)
+            half_x[..., :num_inputs] = x
+        h, c = (_states(state_BH, batch.kept(num_steps, 1)) for state_BH in initial)
+        half_h = halves_of(num_steps + 1, batch_size, size)
+        half_h[0, :, :size] = initial[0]
+        gates = room(batch.kept(num_steps, loops.STEPS_AHEAD), batch_size, len(W))
+        num_threads, read, read_W = batch.plan.num_threads, half_x, W
+        if batch.trains:
+            W_panels = blocks.Panels([W], transposed=True, num_threads=num_threads)
+            blocks.product(half_x.flatten(0, 1), W_panels, gates.flatten(0, 1), num_threads)
+            read, read_W = half_x.new_empty(num_steps, batch_size, 0), W[:, :0]
         batch.run_inhalves_of(
             half_loops.lstm_forward,
-            U,
             True,
+            {"W": read_W, "U": U},
             bias=bias.detach(),
+            x=read,
             gates=gates,
             h=h,
             halves=half_h,
             c=c,
         )
+        last = num_steps % len(c)
+        if not batch.trains:  # what reads it multiplies in bfloat16, as after torch's layer
+            return half_h[1:, :, :size], h[last].clone(), c[last].clone()
         ctx.save_for_backward(half_x, W, U, gates, half_h, c)
         ctx.batch, ctx.dtype = batch, x.dtype
-        return h[1:], h[-1].clone(), c[-1].clone()
+        return h[1:], h[last].clone(), c[last].clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -187,8 +205,8 @@ class _HalfLSTM(torch.autograd.Function):
         d = half_room(*gates.shape)
         batch.run_inhalves_of(
             half_loops.lstm_backward,
-            U,
             False,
+            {"U": U},
             gates=gates,
             c=c,
             to_outputs=to_outputs,
@@ -317,11 +335,16 @@ class _Batch:
 
     def __init__(self, plan: KernelPlan, lengths_B: Tensor | None, inputs_BTI: Tensor) -> None:
         self.plan = plan
+        self.trains = torch.is_grad_enabled()
         self.size, num_steps, _ = inputs_BTI.shape
         if lengths_B is None:
             self.lengths = torch.full((self.size,), num_steps)
         else:
             self.lengths = lengths_B.to("cpu", torch.int64).contiguous()
+
+    def kept(self, num_steps: int, needed: int) -> int:
+        """Steps of an array that only gradients read from beginning to end."""
+        return num_steps if self.trains else max(1, min(num_steps, needed))
 
     def run(self, loop: PooledLoop, **arguments: Tensor | PackedFor) -> None:
         """Run `loop`, each part with some rows of the batch."""
@@ -335,46 +358,49 @@ class _Batch:
         self._call(loop, self.size, **given)
 
     def run_by_units(
-        self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
+        self, loop: PooledLoop, transposed: bool, matrices: dict[str, Tensor], **arguments: Tensor
     ) -> None:
-        """Run `loop`, each part with some units of the LSTM: its rows of each gate of U (if
-        `transposed`) or its columns, packed."""
-        size, num_parts = U.shape[1], self.plan.num_parts
+        """Run `loop`, each part with some units of the LSTM: its rows of each gate of the matrices
+        (if `transposed`) or its columns, packed."""
+        size, num_parts = matrices["U"].shape[1], self.plan.num_parts
         edges = _edges(size, num_parts, UNITS_APART)
         packs = []
-        for first, last in pairwise(edges):
-            for gate in torch.split(U, size):
-                part = gate[first:last] if transposed else gate[:, first:last]
-                packs.append((PackedFor(part, transposed), self.size))
+        for matrix in matrices.values():
+            for first, last in pairwise(edges):
+                for gate in torch.split(matrix, size):
+                    part = gate[first:last] if transposed else gate[:, first:last]
+                    packs.append((PackedFor(part, transposed), self.size))
         targets = pack(packs, self.plan)
-        addresses = torch.tensor([target.data_ptr() for target in targets])
-        self._call(loop, num_parts, U=addresses, edges=torch.tensor(edges), **arguments)
+        addresses = torch.tensor([target.data_ptr() for target in targets]).view(len(matrices), -1)
+        given = dict(zip(matrices, addresses, strict=True))
+        self._call(loop, num_parts, edges=torch.tensor(edges), **given, **arguments)
 
     def run_inhalves_of(
-        self, loop: PooledLoop, U: Tensor, transposed: bool, **arguments: Tensor
+        self, loop: PooledLoop, transposed: bool, matrices: dict[str, Tensor], **arguments: Tensor
     ) -> None:
         """Run a loop of `cpu_half_loops.py`, each part with some rows, some units, or both."""
-        plan, size = self.plan, U.shape[1]
+        plan, size = self.plan, matrices["U"].shape[1]
         rows = _edges(self.size, plan.row_groups, 1)
         units = _edges(size, plan.num_parts // plan.row_groups, UNITS_APART)
         edges = [(*r, *u) for r in pairwise(rows) for u in pairwise(units)]
         packs = [
             part
+            for matrix in matrices.values()
             for first, last in pairwise(units)
             for part in (
-                [gate[first:last] for gate in torch.split(U, size)]
+                [gate[first:last] for gate in torch.split(matrix, size)]
                 if transposed
-                else [U[:, first:last]]
+                else [matrix[:, first:last]]
             )
         ]
         panels = blocks.Panels(packs, transposed=transposed, num_threads=plan.num_threads)
-        addresses = panels.addresses * (len(rows) - 1)
+        addresses = torch.tensor(panels.addresses).view(len(matrices), -1).repeat(1, len(rows) - 1)
         self._call(
             loop,
             plan.num_parts,
             edges=torch.tensor(edges),
             meets=int(plan.by_units),
-            U=torch.tensor(addresses),
+            **dict(zip(matrices, addresses, strict=True)),
             **arguments,
         )
 

@@ -7,13 +7,14 @@ Each part of the work is some rows of the batch and some of the units, `edges` (
 last row, first unit, last unit. Where parts have the same rows (`meets`), the threads meet at every
 step. `U` has the address of each part's rows of each gate, packed, or (backward) of its columns.
 
-T time steps, B batch, H hidden units, G gates times H, K units padded to an even number.
+T time steps, B batch, I inputs, H hidden units, G gates times H, K units padded to an even number.
 """
 
 from __future__ import annotations
 
-from elman.nn.kernels.blocks import multiply_panels
+from elman.nn.kernels.blocks import multiply_panels, panel_width
 from elman.nn.kernels.cpu_loops import (
+    STEPS_AHEAD,
     address,
     lstm_units_backward,
     lstm_units_forward,
@@ -21,7 +22,7 @@ from elman.nn.kernels.cpu_loops import (
     row_address,
 )
 from elman.nn.kernels.loops import F32, Array, compiled, halved
-from elman.nn.kernels.mkl import brgemm_release
+from elman.nn.kernels.mkl import brgemm_bfloat16, brgemm_release
 from elman.nn.kernels.team import (
     Doubles2,
     Floats1,
@@ -50,38 +51,72 @@ def lstm_forward(
     lengths_B: Int64s,
     edges: Int64s2,
     meets: int,
+    W: Int64s,
     U: Int64s,
     bias: Floats1,
+    x: Halves3,
     gates: Floats3,
     h: Floats3,
     halves: Halves3,
     c: Floats3,
 ) -> None:
-    """Fill `gates`, which hold W x, with i, f, g, o; h, c and `halves` (h in bfloat16) from step 1
-    on. Every other step multiplies the gates in reverse order: the matrix read last is still in the
-    cache."""
-    num_steps, batch_size, size = c.shape
-    inner = halves.shape[2]
+    """Fill `gates` with i, f, g, o; h, c and `halves` (h in bfloat16) from step 1 on. Every other
+    step multiplies the gates in reverse order: the matrix read last is still in the cache.
+
+    Where x has no columns, `gates` already hold W x. Where nothing is kept for gradients, `gates`
+    has fewer steps and h and c two, which are used again and again.
+    """
+    num_steps, batch_size, inner = halves.shape
+    size = c.shape[2]
     for t in range(num_steps - 1):
+        now, old, new = t % len(gates), t % len(c), (t + 1) % len(c)
+        if x.shape[2] and t % STEPS_AHEAD == 0:
+            stop = min(num_steps - 1, t + STEPS_AHEAD)
+            for part in range(thread_number(), len(edges), team_size()):
+                _project(x, W, gates, edges[part], 4 * part, t, stop)
         for part in range(thread_number(), len(edges), team_size()):
             top, bottom, first, last = edges[part]
             left = halves.ctypes.data + 2 * (t * batch_size + top) * inner
             for turn in range(4):
                 gate = turn if t % 2 == 0 else 3 - turn
-                out = address(gates, t, top) + 4 * (gate * size + first)
+                out = address(gates, now, top) + 4 * (gate * size + first)
                 matrix, rows, own = U[4 * part + gate], bottom - top, last - first
                 multiply_panels(left, inner, matrix, rows, inner, own, 1, out, 4 * size)
             for b in range(top, bottom):
-                new_c, new_h = c[t + 1, b], h[t + 1, b]
+                new_c, new_h = c[new, b], h[new, b]
                 if t >= lengths_B[b]:
-                    new_h[first:last] = h[t, b, first:last]
-                    new_c[first:last] = c[t, b, first:last]
+                    new_h[first:last] = h[old, b, first:last]
+                    new_c[first:last] = c[old, b, first:last]
                 else:
-                    lstm_units_forward(gates[t, b], bias, c[t, b], new_c, new_h, first, last)
+                    lstm_units_forward(gates[now, b], bias, c[old, b], new_c, new_h, first, last)
                 halve(new_h, halves[t + 1, b], first, last)
         if meets:
             barrier()
     brgemm_release(1)
+
+
+@compiled
+def _project(
+    x: Array, W: Array, gates: Array, edges: Array, first_matrix: int, start: int, stop: int
+) -> None:
+    """W x of some steps for the rows and units of a part, a panel of W after the other."""
+    top, bottom, first, last = edges
+    batch_size, inner = x.shape[1:]
+    size, rows, step = gates.shape[2] // 4, bottom - top, 1
+    if rows == batch_size:  # all steps lie one behind the other
+        rows, step = rows * (stop - start), stop - start
+    width = panel_width(inner)
+    for gate in range(4):
+        for begin in range(first, last, width):
+            own = min(width, last - begin)
+            panel = W[first_matrix + gate] + 2 * (begin - first) * inner
+            for t in range(start, stop, step):
+                left = x.ctypes.data + 2 * (t * batch_size + top) * inner
+                out = address(gates, t % len(gates), top) + 4 * (gate * size + begin)
+                brgemm_bfloat16(
+                    *(rows, own, inner, inner, own, 4 * size),
+                    *(0, left, panel, out, 1),
+                )
 
 
 @pooled_loop

@@ -54,6 +54,8 @@ PACK_ORDER = Records(
 PackOrders = Annotated[Any, PACK_ORDER]
 """Matrices to pack: address, row length and target address; whether to transpose; the rows that it
 will be multiplied with; its columns and rows after transposing; whether oneDNN multiplies."""
+STEPS_AHEAD = 8
+"""Steps whose W x is computed at once inside a loop: a part of W is read once for all of them."""
 HEADER_BYTES = 64
 """Before each packed matrix; its first number says whether it is in panels."""
 
@@ -160,6 +162,39 @@ def multiply_at(
 
 
 @inlined
+def multiply_steps(
+    left: Any,
+    packed: Any,
+    steps: int,
+    rows: int,
+    batch_size: int,
+    inner: int,
+    outer: int,
+    out: Any,
+    out_stride: int,
+) -> None:
+    """out = left times a packed matrix for some rows of each of some steps, a panel of the matrix
+    after the other. Steps of `left` and `out` are `batch_size` rows apart."""
+    times, apart = steps, batch_size
+    if rows == batch_size:  # all steps lie one behind the other
+        rows, times = rows * steps, 1
+    if view(packed - HEADER_BYTES, (1,), np.int64)[0]:
+        width = panel_width(2 * inner)
+        for first in range(0, outer, width):
+            own = min(width, outer - first)
+            for t in range(times):
+                at, result = left + 4 * t * apart * inner, out + 4 * t * apart * out_stride
+                brgemm_float32(
+                    *(rows, own, inner, inner, own, out_stride, 0),
+                    *(at, packed + 4 * first * inner, result + 4 * first, 0),
+                )
+    else:
+        for t in range(times):
+            at, result = left + 4 * t * apart * inner, out + 4 * t * apart * out_stride
+            multiply_at(at, inner, packed, rows, inner, outer, 0.0, result, out_stride)
+
+
+@inlined
 def of_gate(row: Array, gate: int, first: int, last: int) -> Array:
     """Units `first` to `last` of one gate, of a row of four gates."""
     size = len(row) // 4
@@ -238,22 +273,26 @@ def lstm_forward(
 ) -> None:
     """Fill `gates` with i, f, g, o, and h and c from step 1 on.
 
-    Where x has no columns, `gates` already hold W x.
+    Where x has no columns, `gates` already hold W x. Where nothing is kept for gradients, `gates`
+    has fewer steps and c two, which are used again and again.
     """
     set_threads(1)
-    num_steps, _, size = c.shape
+    num_steps, batch_size, size = h.shape
     rows, width, num_inputs = last - first, 4 * size, x.shape[2]
     for t in range(num_steps - 1):
-        sums = address(gates, t, first)
-        if num_inputs:
-            multiply(address(x, t, first), num_inputs, W, rows, num_inputs, width, 0.0, sums, width)
+        now, old, new = t % len(gates), t % len(c), (t + 1) % len(c)
+        sums = address(gates, now, first)
+        if num_inputs and t % STEPS_AHEAD == 0:
+            steps, left = min(num_steps - 1 - t, STEPS_AHEAD), address(x, t, first)
+            matrix = W.ctypes.data
+            multiply_steps(left, matrix, steps, rows, batch_size, num_inputs, width, sums, width)
         multiply(address(h, t, first), size, U, rows, size, width, 1.0, sums, width)
         for b in range(first, last):
             if t >= lengths_B[b]:
                 h[t + 1, b] = h[t, b]
-                c[t + 1, b] = c[t, b]
+                c[new, b] = c[old, b]
                 continue
-            lstm_units_forward(gates[t, b], bias, c[t, b], c[t + 1, b], h[t + 1, b], 0, size)
+            lstm_units_forward(gates[now, b], bias, c[old, b], c[new, b], h[t + 1, b], 0, size)
     set_threads(0)
 
 
@@ -333,37 +372,50 @@ def lstm_backward(
 @pooled_loop
 def lstm_forward_by_units(
     lengths_B: Int64s,
+    W: Int64s,
     U: Int64s,
     edges: Int64s,
     bias: Floats1,
+    x: Floats3,
     gates: Floats3,
     h: Floats3,
     c: Floats3,
 ) -> None:
     """The whole batch, the units divided over the threads, which meet at every step.
 
-    `U` has the address of each part's packed rows of each gate, `edges` the first unit of each
-    part; `gates` hold W x. Every other step multiplies the gates in reverse order: the matrix read
-    last is still in the cache.
+    `U` and `W` have the addresses of each part's packed rows of each gate, `edges` the first unit
+    of each part; x, `gates` and c are as in `lstm_forward`. Every other step multiplies the gates
+    in reverse order: the matrix read last is still in the cache.
     """
     set_threads(1)
-    num_steps, batch_size, size = c.shape
+    num_steps, batch_size, size = h.shape
+    num_inputs = x.shape[2]
     for t in range(num_steps - 1):
+        now, old, new = t % len(gates), t % len(c), (t + 1) % len(c)
         for part in range(thread_number(), len(edges) - 1, team_size()):
             first, last = edges[part], edges[part + 1]
             own, left = last - first, address(h, t, 0)
+            for gate in range(4 if num_inputs and t % STEPS_AHEAD == 0 else 0):
+                out = address(gates, now, 0) + 4 * (gate * size + first)
+                steps, matrix, rows = (
+                    min(num_steps - 1 - t, STEPS_AHEAD),
+                    W[4 * part + gate],
+                    batch_size,
+                )
+                at = address(x, t, 0)
+                multiply_steps(at, matrix, steps, rows, rows, num_inputs, own, out, 4 * size)
             for turn in range(4):
                 gate = turn if t % 2 == 0 else 3 - turn
-                out = address(gates, t, 0) + 4 * (gate * size + first)
+                out = address(gates, now, 0) + 4 * (gate * size + first)
                 matrix = U[4 * part + gate]
                 multiply_at(left, size, matrix, batch_size, size, own, 1.0, out, 4 * size)
             for b in range(batch_size):
                 if t >= lengths_B[b]:
                     h[t + 1, b, first:last] = h[t, b, first:last]
-                    c[t + 1, b, first:last] = c[t, b, first:last]
+                    c[new, b, first:last] = c[old, b, first:last]
                     continue
-                new_c, new_h = c[t + 1, b], h[t + 1, b]
-                lstm_units_forward(gates[t, b], bias, c[t, b], new_c, new_h, first, last)
+                new_c, new_h = c[new, b], h[t + 1, b]
+                lstm_units_forward(gates[now, b], bias, c[old, b], new_c, new_h, first, last)
         barrier()
     set_threads(0)
 

@@ -26,6 +26,9 @@ class KernelLimits:
     """Rows per thread up to which reading an LSTM's recurrent matrix takes longer than multiplying
     by it: the threads then divide the units, so that each reads its part of the matrix. In float32;
     in bfloat16 `cpu_planner.py` decides."""
+    timed_work: int = 100_000_000
+    """Multiplications of an LSTM's forward pass from which ways to divide it, and torch's layer,
+    are timed (`timing.py`)."""
     row_groups: int | None = None
     """Groups of rows in an LSTM's loop in bfloat16; the threads of a group divide the units. None
     for what a model of the time finds best (`cpu_planner.py`)."""

@@ -19,8 +19,8 @@ import torch
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
-from elman.nn.kernels import blocks, products, stepwise, wave
-from elman.nn.kernels.cpu_planner import UNITS_APART, step_parts
+from elman.nn.kernels import blocks, products, stepwise, timing, wave
+from elman.nn.kernels.cpu_planner import UNITS_APART, plan_cpu, step_parts
 from elman.nn.kernels.kernel_plan import (
     COMPILED_STEP,
     ONE_LAUNCH,
@@ -37,8 +37,14 @@ from elman.nn.kernels.kernel_plan import (
     Workload,
 )
 from elman.nn.kernels.limits import KernelLimits, current_limits, kernel_limits
-from elman.nn.kernels.planners import MASKING, PLANNERS, plan_reference, torch_name
-from elman.nn.kernels.products import BFLOAT16, fastest
+from elman.nn.kernels.planners import (
+    MASKING,
+    PLANNERS,
+    plan_reference,
+    plan_torch,
+    torch_name,
+)
+from elman.nn.kernels.products import BFLOAT16
 from elman.nn.scan_cells import ScanCell
 
 __all__ = [
@@ -113,7 +119,7 @@ def plan(
 
 def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
     """Whether training a cell on this CPU is faster with products in bfloat16: it is large enough
-    for the compiled loop, and bfloat16 is the fastest of the products that were timed."""
+    for the compiled loop, and a step of the layer was timed to be."""
     if cell.bias.device.type != "cpu" or blocks.problem():
         return False
     with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -124,11 +130,20 @@ def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
             shape=shape,
             purpose=Purpose.TRAINING,
         )
-    if found.products != BFLOAT16:
-        return False
-    rows = -(-shape[0] // found.row_groups)
-    size = cell.hidden_size
-    return fastest(rows, size, 4 * size, half=True) == BFLOAT16
+        if found.products != BFLOAT16:
+            return False
+        with torch.autocast("cpu", enabled=False):
+            wide = plan(
+                cell,
+                device=cell.bias.device,
+                dtype=torch.float32,
+                shape=shape,
+                purpose=Purpose.TRAINING,
+            )
+    sizes = (*shape, cell.hidden_size)
+    layer = timing.Layer(*sizes, trains=True, num_threads=torch.get_num_threads())
+    of = {"float32": timing.Candidate(wide, False), "bfloat16": timing.Candidate(found, True)}
+    return timing.fastest(layer, of) == "bfloat16"
 
 
 def restore_products(chosen: Mapping[str, str]) -> None:
@@ -188,11 +203,41 @@ def _decide(work: Workload) -> KernelPlan:
     for name in PLANNERS:
         found = _asked(name, work)
         if isinstance(found, KernelPlan):
+            found = _timed(found, work)
             reason = "; ".join(refusals) or "the fastest for this cell and device"
             return replace(found, reason=reason)
         if not found.is_obvious:
             refusals.append(f"not {name}: {found.why}")
     raise AssertionError("the last planner refuses nothing")
+
+
+def _timed(found: KernelPlan, work: Workload) -> KernelPlan:
+    """The fastest way to compute a large LSTM layer by compiled loops or by torch: timed."""
+    limits, (batch_size, num_steps, input_size), size = (
+        work.limits,
+        work.shape,
+        work.cell.hidden_size,
+    )
+    num_products = batch_size * num_steps * 4 * size * (size + input_size)
+    is_layer = found.kernel == "cpu" and work.cell.kind is LSTMCell and not work.is_step
+    is_settled = limits.row_groups is not None or found.directions == 2
+    if not is_layer or is_settled or num_products < limits.timed_work:
+        return found
+    half = work.autocast_dtype is not None
+    if half:
+        groups = [*(1 << i for i in range(work.num_threads.bit_length())), work.num_threads]
+        others = [replace(limits, row_groups=number) for number in groups]
+    else:
+        by_rows = replace(limits, few_rows_per_part=0, large_bytes=1 << 62)
+        others = [by_rows, replace(limits, few_rows_per_part=batch_size)]
+    ways = [found, *(plan_cpu(work._replace(limits=other)) for other in others)]
+    if not (half and work.has_gradients):  # torch would also round cell states and gates
+        ways.append(plan_torch(work))
+    plans = {way.describe(): way for way in ways if isinstance(way, KernelPlan)}
+    sizes = (*work.shape, size)
+    layer = timing.Layer(*sizes, trains=work.has_gradients, num_threads=work.num_threads)
+    candidates = {name: timing.Candidate(way, half) for name, way in plans.items()}
+    return plans[timing.fastest(layer, candidates)]
 
 
 def _asked(name: str, work: Workload) -> KernelPlan | Refusal:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -40,6 +40,9 @@ ROUNDS, ROUND_PRODUCTS = 7, 1 << 25
 SMALLEST = 1 << 15
 """Multiplications of a product below which MKL is taken unmeasured."""
 
+OF_LAYERS = "layer "
+"""How names of choices between plans begin (`timing.py`)."""
+
 _chosen: dict[str, str] = {}
 
 
@@ -51,9 +54,7 @@ def fastest(num_rows: int, inner: int, outer: int, *, half: bool = False) -> str
     sizes = tuple(1 << round(math.log2(size)) for size in (num_rows, inner, outer))
     half = half and not blocks.problem()
     name = "x".join(map(str, sizes)) + (" half" if half else "")
-    if name not in _chosen:
-        _chosen[name] = _kept(name) or _keep(name, _measured(sizes, half))
-    return _chosen[name]
+    return kept_or(name, lambda: _measured(sizes, half), (MKL, ONEDNN, BFLOAT16))
 
 
 def choices() -> dict[str, str]:
@@ -66,8 +67,18 @@ def restore(chosen: Mapping[str, str]) -> None:
     keep their products: call `planning.restore_products`."""
     missing = bool(mkl.onednn_problem())
     for name, product in chosen.items():
-        if product in (MKL, ONEDNN) and not (missing and product == ONEDNN):
+        is_product = product in (MKL, ONEDNN) and not (missing and product == ONEDNN)
+        if is_product or name.startswith(OF_LAYERS):
             _chosen[str(name)] = str(product)
+
+
+def kept_or(name: str, choose: Callable[[], str], allowed: Collection[str]) -> str:
+    """What was chosen under a name, in this process or an earlier one, if it is `allowed`; else
+    choose now and keep it."""
+    if _chosen.get(name) not in allowed:
+        kept = _kept(name)
+        _chosen[name] = kept if kept and kept in allowed else _keep(name, choose())
+    return _chosen[name]
 
 
 def _measured(sizes: tuple[int, ...], half: bool) -> str:
@@ -127,7 +138,7 @@ def _file() -> Any:
 def _kept(name: str) -> str | None:
     with suppress(ElmanError), intact(_file()):
         found = read_json(_file()).get(name)
-        return found if found in (MKL, ONEDNN, BFLOAT16) else None
+        return found if isinstance(found, str) else None
     return None
 
 

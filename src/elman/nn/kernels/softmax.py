@@ -2,9 +2,10 @@
 
 torch has max, difference, exponential and sum as four passes over memory; here a row is read once
 and written once, with the bias added. Logits in bfloat16 become their gradients, also in bfloat16;
-what is between is float32, a row at a time.
+what is between is float32, a row at a time. Without gradients, no logits are kept at all: some rows
+are multiplied by a panel of the matrix (`blocks.py`) and summed while they are in the cache.
 
-N rows, V vocabulary.
+N rows, V vocabulary, H hidden.
 """
 
 from __future__ import annotations
@@ -13,13 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.nn.kernels import mkl
+from elman.nn.kernels import blocks, mkl
+from elman.nn.kernels.blocks import panel_width
 from elman.nn.kernels.loops import F32, LOWEST, exp, halved, rank, ranked, widened
-from elman.nn.kernels.team import Floats1, Floats2, Halves2, Int64s, pooled_loop
+from elman.nn.kernels.mkl import brgemm_bfloat16, brgemm_float32, brgemm_release
+from elman.nn.kernels.products import ONEDNN, fastest
+from elman.nn.kernels.team import (
+    Floats1,
+    Floats2,
+    Floats3,
+    Halves2,
+    Int64s,
+    pooled_loop,
+)
 from elman.nn.shapes import Float, Int
 
 ROWS_PER_PART = 8
 """Rows that are worth handing to a thread."""
+ROWS_AT_ONCE = 128
+"""Rows that a thread multiplies by a panel of the matrix before the next one, without gradients."""
 
 
 def serves(logits_NV: Float[Tensor, "N V"]) -> bool:
@@ -87,6 +100,117 @@ def to_slopes(
         sums=sums,
     )
     return logprobs_N, means_N, sums.sum(0)
+
+
+def serves_scores(hidden_NH: Float[Tensor, "N H"], weight_VH: Float[Tensor, "V H"]) -> bool:
+    """Whether `scores` can run, and is as fast as products of all rows: in bfloat16 where the
+    processor has it, in float32 where oneDNN multiplies faster than MKL."""
+    if weight_VH.device.type != "cpu" or weight_VH.dtype != torch.float32 or not weight_VH.numel():
+        return False
+    if torch.is_autocast_enabled("cpu"):
+        return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not blocks.problem()
+    if hidden_NH.dtype != torch.float32 or not mkl.available():
+        return False
+    vocab_size, size = weight_VH.shape
+    return fastest(ROWS_AT_ONCE, size, min(vocab_size, MEASURED_WORDS)) == ONEDNN
+
+
+MEASURED_WORDS = 4096
+"""Columns of a product that is measured, for as many words and for more."""
+
+
+def scores(
+    hidden_NH: Float[Tensor, "N H"],
+    weight_VH: Float[Tensor, "V H"],
+    bias_V: Float[Tensor, "V"] | None,
+    targets_N: Int[Tensor, "N"],
+) -> Float[Tensor, "N"]:
+    """The targets' log probabilities in float32, without gradients; products are in bfloat16 under
+    autocast."""
+    (num_rows, size), vocab_size = hidden_NH.shape, len(weight_VH)
+    if num_rows and not 0 <= int(targets_N.min()) <= int(targets_N.max()) < vocab_size:
+        raise IndexError("a target is not in the vocabulary")
+    half = torch.is_autocast_enabled("cpu")
+    num_threads = torch.get_num_threads()
+    num_parts = max(1, min(num_threads, num_rows // ROWS_PER_PART))
+    left = hidden_NH.detach().to(torch.bfloat16 if half else torch.float32)
+    if half and size % 2:
+        left = torch.nn.functional.pad(left, (0, 1))
+    left = left.contiguous()
+    panels = blocks.Panels([weight_VH], transposed=True, num_threads=num_threads, half=half)
+    bias = torch.zeros(vocab_size) if bias_V is None else bias_V.detach().float()
+    logprobs_N = torch.empty(num_rows)
+    _scores(
+        num_rows=num_rows,
+        num_parts=num_parts,
+        left=left.data_ptr(),
+        inner=left.shape[1],
+        panels=panels.addresses[0],
+        half=int(half),
+        bias_V=bias.contiguous(),
+        targets_N=targets_N.contiguous(),
+        logprobs_N=logprobs_N,
+        tops=torch.empty(num_parts, ROWS_AT_ONCE),
+        sums=torch.empty(num_parts, ROWS_AT_ONCE),
+        scratch=torch.empty(num_parts, ROWS_AT_ONCE, min(vocab_size, blocks.WIDEST)),
+    )
+    return logprobs_N
+
+
+@pooled_loop
+def _scores(
+    left: int,
+    inner: int,
+    panels: int,
+    half: int,
+    bias_V: Floats1,
+    targets_N: Int64s,
+    logprobs_N: Floats1,
+    tops: Floats2,
+    sums: Floats2,
+    scratch: Floats3,
+    part: int,
+    first: int,
+    last: int,
+) -> None:
+    """`logprobs_N` holds the targets' logits until the sums of their rows are known."""
+    vocab_size, logits_nv = len(bias_V), scratch[part]
+    num_bytes, width = (2, panel_width(inner)) if half else (4, panel_width(2 * inner))
+    stride = logits_nv.shape[1]
+    for start in range(first, last, ROWS_AT_ONCE):
+        rows = min(ROWS_AT_ONCE, last - start)
+        rows_address = left + num_bytes * start * inner
+        highest, totals = tops[part], sums[part]
+        highest[:rows] = -np.inf
+        totals[:rows] = F32(0.0)
+        for begin in range(0, vocab_size, width):
+            own = min(width, vocab_size - begin)
+            panel = panels + num_bytes * begin * inner
+            out = logits_nv.ctypes.data
+            if half:
+                brgemm_bfloat16(
+                    rows, own, inner, inner, own, stride, 0, rows_address, panel, out, 1
+                )
+            else:
+                brgemm_float32(rows, own, inner, inner, own, stride, 0, rows_address, panel, out, 0)
+            bias = bias_V[begin : begin + own]
+            for n in range(rows):
+                row, top = logits_nv[n, :own], rank(highest[n])
+                for k in range(own):
+                    logit = row[k] + bias[k]
+                    row[k] = logit
+                    top = max(top, rank(logit))
+                if begin <= targets_N[start + n] < begin + own:
+                    logprobs_N[start + n] = row[targets_N[start + n] - begin]
+                new = ranked(top)
+                total = F32(0.0)
+                for k in range(own):
+                    total += exp(row[k] - new)
+                totals[n] = totals[n] * exp(highest[n] - new) + total
+                highest[n] = new
+        for n in range(rows):
+            logprobs_N[start + n] -= highest[n] + np.log(totals[n])
+    brgemm_release(1)
 
 
 @pooled_loop

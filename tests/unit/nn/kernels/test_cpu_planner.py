@@ -24,6 +24,7 @@ from elman.nn.layer import RecurrentLayer
 from elman.nn.stack import Stack, StackConfig
 from planned_cells import cell, planned
 
+pytestmark = pytest.mark.usefixtures("nothing_timed")
 needs_loops = pytest.mark.skipif(not mkl.available(), reason="compiled loops are off here")
 
 

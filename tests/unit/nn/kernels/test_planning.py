@@ -28,6 +28,7 @@ from elman.nn.stack import Stack, StackConfig, executed_plans
 from elman.nn.state import State
 from planned_cells import CPU, cell, planned
 
+pytestmark = pytest.mark.usefixtures("nothing_timed")
 needs_loops = pytest.mark.skipif(not mkl.available(), reason="compiled loops are off here")
 
 

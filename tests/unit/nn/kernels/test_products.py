@@ -52,7 +52,7 @@ def test_tiny_products_are_not_measured() -> None:
 
 def test_plans_follow_restored_products() -> None:
     """A resumed run validates, and so plans, before its train state is read."""
-    cell, limits = LSTMCell(8, 256), planning.KernelLimits(num_threads=1)
+    cell, limits = LSTMCell(8, 256), planning.KernelLimits(num_threads=1, timed_work=1 << 60)
     for product in (products.MKL, products.ONEDNN):
         planning.restore_products({"32x256x1024": product})
         planned = plan(
