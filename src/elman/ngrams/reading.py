@@ -42,8 +42,9 @@ _STRETCH = 1 << 20
 _FEW = 1 << 12
 """Stretches that one thread joins as fast as many."""
 _BLOCK, _SMALL_BLOCK = 1 << 20, 1 << 19
-"""Bytes of text read at a time, so few that a short text has work for many threads; where memory is
-limited."""
+"""Most bytes of text that are read at a time; where memory is limited."""
+_LEAST_BLOCK = 1 << 17
+"""Bytes that take longer to read than to begin a block."""
 
 
 @dataclass
@@ -169,7 +170,11 @@ def read_stretches(
     owners: list[tuple[_Table, int]] = []  # table and number of stretches of each block
     parts: list[NDArray[np.int32]] = []
     path = None if scratch is None else scratch.path()
-    sizes = (_BLOCK, BLOCK_SIZE) if scratch is None else (_SMALL_BLOCK, _SMALL_BLOCK)
+    files = list(files)
+    # Several blocks for each thread, so that all end at about the same time.
+    total = sum(file.stat().st_size for file in files if file.is_file())
+    size = min(_BLOCK, max(_LEAST_BLOCK, total // (4 * num_threads)))
+    sizes = (size, BLOCK_SIZE) if scratch is None else (_SMALL_BLOCK, _SMALL_BLOCK)
     blocks = corpus_readers(files, *sizes)
     for table, found, size in in_order(number, blocks, num_threads):
         num_bytes += size

@@ -301,7 +301,8 @@ def _read_keys(slots: Numbers, keys: Numbers) -> None:
 @compiled
 def _part_of(key: Scalar, parts: Scalar) -> Scalar:
     """Return a part by bits of the hash other than those that choose a slot."""
-    return np.int64((np.uint64(key) >> np.uint64(40)) % np.uint64(parts))
+    bits = np.uint64(24)  # multiplying is faster than dividing
+    return np.int64(((np.uint64(key) >> np.uint64(40)) * np.uint64(parts)) >> bits)
 
 
 @compiled
