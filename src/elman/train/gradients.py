@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from elman.base.errors import ElmanError
-from elman.nn.kernels.adam import CompiledAdam
+from elman.nn.kernels.adam import CompiledAdam, merge_rows
 from elman.nn.kernels.norms import norms
 
 MARGIN = 1.0
@@ -36,7 +36,11 @@ def clip(
     Pascanu, Mikolov and Bengio (2013): if ‖g‖ ≥ threshold, scale g by threshold / ‖g‖. A threshold
     of 0 only measures.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    for p in parameters:
+        if p.grad is not None and p.grad.is_sparse:
+            p.grad = merge_rows(p.grad)
+    found = [p.grad for p in parameters if p.grad is not None]
+    gradients = [g._values() if g.is_sparse else g for g in found]
     norms_P = norms(gradients)
     norm = torch.linalg.vector_norm(norms_P)
     # On a CPU the norm is known here, and most updates need no pass over the gradients.

@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 from elman.batches.batch import TaskBatch
 from elman.nn.graphed import Figures, GraphedUpdate, Update
 from elman.nn.kernels import blocks, memory, planning, products
+from elman.nn.kernels.adam import CompiledAdam
 from elman.nn.state import State
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build, set_rate
@@ -101,12 +102,25 @@ class Updater:
     def running(self) -> Iterator[None]:
         """Keep freed memory for the next update; at the end release it, and the graphs."""
         memory.keep_freed()
+        looked_up = self._looked_up()
         try:
+            for embedding in looked_up:
+                embedding.sparse = True
             yield
         finally:
+            for embedding in looked_up:
+                embedding.sparse = False
             if self.graphed is not None:
                 self.graphed.release()
             memory.release()
+
+    def _looked_up(self) -> list[nn.Embedding]:
+        """Embeddings whose gradients may be the rows of a batch's words: on a CPU most rows of a
+        dense one would be zeros, cleared, measured and read at every update."""
+        if not isinstance(self.optimiser, CompiledAdam) or self.ranks.size > 1:
+            return []
+        modules = self.trainable.model.modules()
+        return [m for m in modules if isinstance(m, nn.Embedding) and not m.sparse]
 
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""

@@ -2,7 +2,10 @@
 
 torch's fused Adam does the same tensor by tensor, after a pass of its own that scales clipped
 gradients. Here every thread takes an equal share of all numbers (`team.py`), and the scale is part
-of the pass.
+of the pass. The gradient of an embedding may be the rows of the batch's words (`merge_rows`): the
+others are zeros that are neither written nor read.
+
+V rows of an embedding, E numbers in a row, N tokens, R different ones.
 """
 
 from __future__ import annotations
@@ -12,16 +15,21 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import Parameter
 
 from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import F32, Array, compiled, inlined
-from elman.nn.kernels.team import Records, pooled_loop, view
+from elman.nn.kernels.team import Floats2, Int64s, Records, pooled_loop, view
 
-ORDER = Records("parameter", "gradient", "mean", "square", "step", "size", "settings")
+ORDER = Records(
+    *("parameter", "gradient", "mean", "square", "step", "size", "settings"),
+    *("rows", "num_rows", "width"),
+)
 Orders = Annotated[Any, ORDER]
 """Addresses of a tensor's arrays and of its number of updates, its size, and the address of the
-settings of its group."""
+settings of its group; for a gradient of some rows, the address of their rising numbers, how many
+there are, and the numbers in a row, which is 0 for a gradient of all."""
 
 
 FEWEST_NUMBERS = 1 << 15
@@ -40,7 +48,8 @@ class CompiledAdam(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         assert closure is None, "the loss is computed before"
-        orders, kept = [], []
+        orders: list[tuple[int, ...]] = []
+        kept: list[Any] = []
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             sign = -1.0 if group["maximize"] else 1.0
@@ -61,11 +70,17 @@ class CompiledAdam(torch.optim.Adam):
                     memory["step"] = torch.zeros((), dtype=torch.float32)
                     memory["exp_avg"] = torch.zeros_like(parameter)
                     memory["exp_avg_sq"] = torch.zeros_like(parameter)
-                gradient = parameter.grad.contiguous()
+                gradient, of_rows = parameter.grad, (0, 0, 0)
+                if gradient.is_sparse:
+                    gradient = merge_rows(gradient)
+                    rows_R, gradient = gradient._indices()[0], gradient._values()
+                    of_rows = (rows_R.data_ptr(), len(rows_R), parameter.shape[1])
+                    kept.append(rows_R)
+                gradient = gradient.contiguous()
                 kept.append(gradient)
                 arrays = (parameter, gradient, memory["exp_avg"], memory["exp_avg_sq"])
                 addresses = (*(array.data_ptr() for array in arrays), memory["step"].data_ptr())
-                orders.append((*addresses, parameter.numel(), settings.ctypes.data))
+                orders.append((*addresses, parameter.numel(), settings.ctypes.data, *of_rows))
         self.scale = 1.0
         if orders:
             records = np.array(orders, ORDER.dtype)
@@ -84,22 +99,85 @@ def serves(parameters: Sequence[Parameter]) -> bool:
     )
 
 
+def merge_rows(gradient_VE: Tensor) -> Tensor:
+    """The sparse gradient of an embedding with one row for each word, in rising order; repeated
+    ones are added in the order of the tokens, as in a dense gradient."""
+    if gradient_VE.is_coalesced():
+        return gradient_VE
+    tokens_N, values_NE = gradient_VE._indices()[0], gradient_VE._values()
+    num_rows, width = gradient_VE.shape
+    rows_N, merged_NE = torch.empty_like(tokens_N), torch.empty_like(values_NE)
+    count = torch.zeros(1, dtype=torch.int64)
+    _merge(
+        num_rows=1,
+        num_parts=1,
+        tokens_N=tokens_N.contiguous(),
+        values_NE=values_NE.contiguous(),
+        places_V=torch.full((num_rows,), -1),
+        rows_N=rows_N,
+        merged_NE=merged_NE,
+        count=count,
+    )
+    found = rows_N[: int(count)].unsqueeze(0), merged_NE[: int(count)]
+    return torch.sparse_coo_tensor(
+        *found, (num_rows, width), is_coalesced=True, check_invariants=False
+    )
+
+
+@pooled_loop
+def _merge(
+    tokens_N: Int64s,
+    values_NE: Floats2,
+    places_V: Int64s,
+    rows_N: Int64s,
+    merged_NE: Floats2,
+    count: Int64s,
+) -> None:
+    for token in tokens_N:
+        places_V[token] = 0
+    num_found = 0
+    for row in range(len(places_V)):
+        if places_V[row] == 0:
+            places_V[row] = num_found
+            rows_N[num_found] = row
+            num_found += 1
+    merged_NE[:num_found] = F32(0.0)
+    for n in range(len(tokens_N)):
+        total, added = merged_NE[places_V[tokens_N[n]]], values_NE[n]
+        for k in range(len(added)):
+            total[k] += added[k]
+    count[0] = num_found
+
+
 @pooled_loop
 def _update(orders: Orders, num_parts: int, first: int, last: int) -> None:
     """Each part updates the same share of every tensor."""
     for part in range(first, last):
         for i in range(len(orders)):
             order = orders[i]
-            size = order.size
-            begin, end = size * part // num_parts, size * (part + 1) // num_parts
-            _update_numbers(
-                view(order.parameter, (size,), F32)[begin:end],
-                view(order.gradient, (size,), F32)[begin:end],
-                view(order.mean, (size,), F32)[begin:end],
-                view(order.square, (size,), F32)[begin:end],
-                view(order.settings, (7,), np.float64),
-                view(order.step, (1,), F32)[0] + 1.0,
-            )
+            size, width = order.size, max(1, order.width)
+            begin = size // width * part // num_parts * width
+            end = size // width * (part + 1) // num_parts * width
+            weights, means = view(order.parameter, (size,), F32), view(order.mean, (size,), F32)
+            squares = view(order.square, (size,), F32)
+            factors = _factors(view(order.settings, (7,), np.float64), view(order.step, (1,), F32))
+            if not order.width:
+                gradients = view(order.gradient, (size,), F32)
+                arrays = weights[begin:end], gradients[begin:end]
+                _update_numbers(arrays, means[begin:end], squares[begin:end], factors)
+                continue
+            rows = view(order.rows, (order.num_rows,), np.int64)
+            merged = view(order.gradient, (order.num_rows, width), F32)
+            for n in range(np.searchsorted(rows, begin // width), len(rows) + 1):
+                until = min(end, rows[n] * width) if n < len(rows) else end
+                if begin < until:
+                    rest = slice(begin, until)
+                    _update_rest(weights[rest], means[rest], squares[rest], factors)
+                if until == end:
+                    break
+                begin = until + width
+                arrays = weights[until:begin], merged[n]
+                _update_numbers(arrays, means[until:begin], squares[until:begin], factors)
 
 
 @inlined
@@ -112,22 +190,46 @@ def _averaged(old: Any, new: Any, beta: Any) -> Any:
 
 
 @compiled
-def _update_numbers(
-    weights: Array, gradients: Array, means: Array, squares: Array, settings: Array, step: float
-) -> None:
-    rate, beta1, beta2 = settings[0], settings[1], settings[2]
+def _factors(settings: Array, count: Array) -> Any:
+    """What all numbers of a tensor share in the update after `count`."""
+    rate, beta1, beta2, step = settings[0], settings[1], settings[2], count[0] + 1.0
     rate1 = F32(rate / (1.0 - beta1**step))
     root2 = F32(1.0 / np.sqrt(1.0 - beta2**step))
-    epsilon, scale = F32(settings[3]), F32(settings[4])
-    added, kept = F32(settings[5]), F32(settings[6])
+    shared = F32(settings[3]), F32(settings[4]), F32(settings[5]), F32(settings[6])
+    return beta1, beta2, rate1, root2, *shared
+
+
+@inlined
+def _updated(weight: Any, gradient: Any, mean: Any, square: Any, factors: Any) -> Any:
+    """The new mean, square and weight; `gradient` is scaled, `weight` not yet decayed."""
+    beta1, beta2, rate1, root2, epsilon, _, added, kept = factors
+    weight = weight * kept
+    gradient = gradient + weight * added
+    mean = _averaged(mean, gradient, beta1)
+    square = _averaged(square, gradient * gradient, beta2)
+    return mean, square, weight - rate1 * mean / (np.sqrt(square) * root2 + epsilon)
+
+
+@compiled
+def _update_numbers(given: Any, means: Array, squares: Array, factors: Any) -> None:
+    (weights, gradients), scale = given, factors[5]
     for k in range(len(weights)):
-        weight = weights[k] * kept
-        gradient = gradients[k] * scale + weight * added
-        mean = _averaged(means[k], gradient, beta1)
-        square = _averaged(squares[k], gradient * gradient, beta2)
+        mean, square, weight = _updated(
+            weights[k], gradients[k] * scale, means[k], squares[k], factors
+        )
         means[k] = mean
         squares[k] = square
-        weights[k] = weight - rate1 * mean / (np.sqrt(square) * root2 + epsilon)
+        weights[k] = weight
+
+
+@compiled
+def _update_rest(weights: Array, means: Array, squares: Array, factors: Any) -> None:
+    """The same where the gradient is zero."""
+    for k in range(len(weights)):
+        mean, square, weight = _updated(weights[k], F32(0.0), means[k], squares[k], factors)
+        means[k] = mean
+        squares[k] = square
+        weights[k] = weight
 
 
 @pooled_loop

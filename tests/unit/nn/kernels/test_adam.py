@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.adam import FEWEST_NUMBERS, CompiledAdam
+from elman.nn.kernels.adam import FEWEST_NUMBERS, CompiledAdam, merge_rows
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build
 
@@ -93,3 +93,48 @@ def test_small_betas_forget_a_gradient_that_was_far_larger() -> None:
     memory = optimiser.state[weight]
     torch.testing.assert_close(memory["exp_avg"], weight.grad, rtol=0, atol=0)
     torch.testing.assert_close(memory["exp_avg_sq"], weight.grad.square())
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("vocab_size", [1, 40, 9001])
+@pytest.mark.parametrize(
+    "settings", [{"kind": "adam"}, {"kind": "adamw", "weight_decay": 0.1, "beta1": 0.3}], ids=str
+)
+def test_rows_of_an_embedding_are_updated_as_a_dense_gradient(
+    settings: dict[str, Any], vocab_size: int, num_threads: int
+) -> None:
+    """Repeated words, clipped and not, first and last rows."""
+    before = torch.get_num_threads()
+    found = []
+    try:
+        torch.set_num_threads(num_threads)
+        for sparse in (False, True):
+            random = torch.Generator().manual_seed(0)
+            embedding = nn.Embedding(vocab_size, 33, sparse=sparse)
+            with torch.no_grad():
+                embedding.weight.normal_(generator=random)
+            optimiser = build(OptimiserConfig(**settings), [embedding.weight])
+            for step in range(4):
+                tokens = torch.randint(vocab_size, (6, 5), generator=random)
+                tokens[0, :2] = torch.tensor([0, vocab_size - 1])
+                optimiser.zero_grad()
+                embedding(tokens).square().sum().backward()  # type: ignore[no-untyped-call]
+                clip([embedding.weight], 0.1 if step % 2 else 0.0, optimiser)
+                optimiser.step()
+            found.append(embedding.weight.detach())
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)
+
+
+def test_merged_rows_are_the_gradient() -> None:
+    embedding = nn.Embedding(7, 3, sparse=True)
+    tokens = torch.tensor([5, 1, 5, 6, 1, 5])
+    embedding(tokens).square().sum().backward()  # type: ignore[no-untyped-call]
+    gradient = embedding.weight.grad
+    assert gradient is not None
+    merged = merge_rows(gradient)
+    assert merged.is_coalesced()
+    assert merged.indices()[0].tolist() == [1, 5, 6]
+    torch.testing.assert_close(merged.to_dense(), gradient.to_dense())
+    assert merge_rows(merged) is merged
