@@ -167,7 +167,9 @@ SCHEMES: dict[str, Callable[..., Tensor]] = {
 
 
 def _like(value: float | Tensor, other: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=other.dtype, device=other.device)
+    if isinstance(value, Tensor):
+        return value.to(other)
+    return other.new_full((), value)  # made on its device: a CUDA graph cannot copy it there
 
 
 def _check_bias(tokens: Tensor, vocab_size: int) -> None:

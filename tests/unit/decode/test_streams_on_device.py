@@ -32,6 +32,7 @@ V, END = testing.VOCAB_SIZE, 5
 torch.manual_seed(0)
 MODEL = testing.build(TINY["lstm reference"]).double().eval().requires_grad_(False)
 OPTIONS = {
+    "one penalty": [{"presence_penalty": 0.5}] * 3,
     "plain": [{}, {}, {}],
     "temperature": [{"temperature": 0.5}, {}, {"temperature": 1.5}],
     "truncated": [{"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2, "top_k": 40}],
