@@ -1,6 +1,7 @@
 """A library of n-gram counts and back-off models: count, smooth, store, score, exchange as ARPA.
 
-    reading.py     text files to token ids, in one pass if tokens are words
+    reading.py     text files to token ids, in one pass if tokens are words (stretch_table.py
+                   numbers them, vocabulary.py sorts them)
     counting.py    token ids to a sorted trie of counts (trie.py)
     stages.py      the same over files, in shards, if memory is limited (scratch.py) or on several
                    machines (cluster.py); merging.py, trie_files.py: sorted runs of counts
