@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from threading import Condition
 
@@ -136,24 +135,26 @@ def _write(
         return gzip.compress(text, 6) if compress else text
 
     spelled = _Spelled(words)
-    num_unigrams, unigrams = _unigrams(model, spelled, unknown_id)
-    sizes = [num_unigrams, *model.num_ngrams[1:]]
+    unigrams = _Unigrams(model, spelled, unknown_id)
+    sizes = [len(unigrams.words), *model.num_ngrams[1:]]
     head = [f"ngram {n}={size}" for n, size in enumerate(sizes, start=1)]
     parts = _InOrder(output, num_threads)
-    front = ["\\data\\", *head, "", "\\1-grams:", ""]
-    parts.add(0, [packed("\n".join(front).encode() + unigrams)])
+    parts.add(0, [packed("\n".join(["\\data\\", *head, ""]).encode())])
     pieces = []
-    for length, (first, end) in enumerate(pairwise(model.level_starts), start=1):
-        if length > 1:
-            starts = range(first, end, _STRETCH) or [first]  # pruning may leave none
-            pieces += [(length, start, min(start + _STRETCH, end)) for start in starts]
+    for length, (first, size) in enumerate(zip(model.level_starts, sizes, strict=False), start=1):
+        starts = range(0, size, _STRETCH) or [0]  # pruning may leave none
+        pieces += [(length, first, start, min(start + _STRETCH, size)) for start in starts]
 
     def write(number: int) -> None:
-        length, start, stop = pieces[number]
+        length, first, start, stop = pieces[number]
         texts: list[Text] = []
-        if start == model.level_starts[length - 1]:
+        if start == 0:
             texts.append(packed(f"\n\\{length}-grams:\n".encode()))
-        texts += [packed(text) for text in _lines(model, spelled, length, start, stop)]
+        if length == 1:
+            texts.append(packed(unigrams.lines(start, stop)))
+        else:
+            lines = _lines(model, spelled, length, first + start, first + stop)
+            texts += [packed(text) for text in lines]
         for text in parts.add(number + 1, texts):
             if isinstance(text, memoryview):  # it is written: use its memory again
                 spelled.free.append(text.obj.base)  # type: ignore[attr-defined]
@@ -196,30 +197,37 @@ class _InOrder:
         return [text for _, text in placed]
 
 
-def _unigrams(model: BackoffModel, spelled: _Spelled, unknown_id: int | None) -> tuple[int, bytes]:
-    """Return the number of single tokens and their lines, <unk>, <s> and </s> first."""
-    boundary_id, size = model.boundary_id, model.vocab_size
-    logprob = model.unigrams
-    log10 = np.maximum(logprob / math.log(10), -99.0)
-    weights = np.zeros(size)
-    if model.order > 1:
-        weights = np.maximum(model.backoff[:size] / math.log(10), -99.0) + 0.0  # not -0
-    kept = logprob > -np.inf
-    front = [] if unknown_id is None or not kept[unknown_id] else [unknown_id]
-    kept[[boundary_id, *front]] = False
-    rest = np.flatnonzero(kept)
-    begin, end = np.array([0.0]), np.array([log10[boundary_id]])
-    columns = [
-        _decimals(np.concatenate([log10[front], begin, end, log10[rest]])),
-        _decimals(np.concatenate([weights[front], weights[[boundary_id]], [0.0], weights[rest]])),
-    ]
-    words = np.concatenate([np.array(front, np.int64), [size, size + 1], rest])
-    room = int(spelled.starts[-1]) + len(words) * 2 * _NUMBER_SIZE
-    text = np.empty(room, np.uint8)  # what is not written takes no memory
-    used = _format_unigrams(
-        *columns[0], *columns[1], words, spelled.letters, spelled.starts, model.order > 1, text
-    )
-    return len(words), text[:used].tobytes()
+class _Unigrams:
+    """The lines of single tokens, <unk>, <s> and </s> first."""
+
+    def __init__(self, model: BackoffModel, spelled: _Spelled, unknown_id: int | None) -> None:
+        boundary_id, size = model.boundary_id, model.vocab_size
+        logprob = model.unigrams
+        log10 = np.maximum(logprob / math.log(10), -99.0)
+        weights = np.zeros(size)
+        if model.order > 1:
+            weights = np.maximum(model.backoff[:size] / math.log(10), -99.0) + 0.0  # not -0
+        kept = logprob > -np.inf
+        front = [] if unknown_id is None or not kept[unknown_id] else [unknown_id]
+        kept[[boundary_id, *front]] = False
+        rest = np.flatnonzero(kept)
+        begin, end = np.array([0.0]), np.array([log10[boundary_id]])
+        self._columns = (
+            np.concatenate([log10[front], begin, end, log10[rest]]),
+            np.concatenate([weights[front], weights[[boundary_id]], [0.0], weights[rest]]),
+        )
+        self.words = np.concatenate([np.array(front, np.int64), [size, size + 1], rest])
+        self._spelled, self._weighted = spelled, model.order > 1
+
+    def lines(self, start: int, stop: int) -> bytes:
+        words, starts = self.words[start:stop], self._spelled.starts
+        columns = [_decimals(column[start:stop]) for column in self._columns]
+        room = int((starts[words + 1] - starts[words]).sum()) + len(words) * 2 * _NUMBER_SIZE
+        text = np.empty(room, np.uint8)  # what is not written takes no memory
+        used = _format_unigrams(
+            *columns[0], *columns[1], words, self._spelled.letters, starts, self._weighted, text
+        )
+        return text[:used].tobytes()
 
 
 def _decimals(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
