@@ -87,25 +87,30 @@ def count_starts(
     starts, places = np.zeros(vocab_size + 1, np.int32), np.empty(num_starts, np.int32)
     sort_by_token(text[:num_starts], starts, places, num_threads)
     level = Level(np.arange(vocab_size, dtype=np.int32), np.diff(starts))
-    groups = _Groups(text, places, starts[:-1], level.counts.copy(), boundary_id, num_threads)
+    groups = _Groups(text, places, level.counts.copy(), boundary_id, num_threads)
+    groups.begin(starts)
     levels = [level]
     while len(levels) < order:
         levels.append(groups.refine(levels[-1], len(levels), linked, len(levels) + 1 == order))
     return CountTrie(levels, boundary_id)
 
 
+_Piece = tuple[int, int, int, int]
+"""A piece of work: its first group and the one after its last, and their first index and number in
+`places`."""
+
+
 @dataclass
 class _Groups:
     """The positions of a text, grouped by the n-gram that begins there.
 
-    A group stays within its parent's range of `places`, so refining works in place; positions
-    without a following token leave gaps.
+    The groups of a piece follow each other in `places`. They stay within the range of the piece
+    that they were in, so refining works in place; positions without a following token leave a gap
+    at its end.
     """
 
     text: Ids
     places: Array
-    starts: Array
-    """Index in `places` where each group begins."""
     sizes: Array
     boundary_id: int
     num_threads: int | None
@@ -113,11 +118,22 @@ class _Groups:
     def __post_init__(self) -> None:
         self.ngram_at = np.empty(0, np.int32)
         """The n-gram of the last length that begins at each position."""
-        self.word_bits = len(self.starts).bit_length()
+        self.word_bits = len(self.sizes).bit_length()
         # Memory to use again: the system takes as long to hand out more as sorting does.
         self.found = np.empty(len(self.places), np.int32)
         """The last token of the new group at each index of `places`, ~token where one begins."""
         self.free: deque[NDArray[np.int64]] = deque()
+        self.pieces: list[_Piece] = []
+
+    def begin(self, starts: NDArray[Any]) -> None:
+        """Cut the groups of single tokens into pieces of about as many positions, or with one
+        larger group. `starts` is where each begins, and ends."""
+        size = len(self.places)
+        cuts = np.arange(0, size + 1, self._share(size), dtype=starts.dtype)
+        firsts = np.unique(np.searchsorted(starts[:-1], cuts)).tolist()
+        for first, end in pairwise([*firsts, len(self.sizes)]):
+            base = int(starts[first])
+            self.pieces.append((first, end, base, int(starts[end]) - base))
 
     def refine(self, parents: Level, length: int, linked: bool, last: bool) -> Level:
         """Split every group by the token at offset `length`; return the children of `parents`.
@@ -126,66 +142,79 @@ class _Groups:
         """
         num_children = np.zeros(len(parents) + 1, np.int32)
 
-        def split(piece: tuple[int, int]) -> tuple[int, int, int]:
-            first, end = piece
-            base = int(self.starts[first])
-            size = int(self.starts[end - 1] + self.sizes[end - 1]) - base
+        def split(piece: _Piece) -> tuple[int, int]:
+            first, end, base, size = piece
             buffer = self._buffer(2 * size)
             keys, (before, following) = buffer[:size], buffer[size:].view(np.int32).reshape(2, -1)
             before, following = before[:size], following[:size]
             before[:] = self.places[base : base + size]
             place_bits = size.bit_length()
             groups = (
-                self.starts, self.sizes, parents.words, first, end, length, self.boundary_id,
-                self.word_bits, place_bits,
+                self.sizes, parents.words, first, end, length, self.boundary_id, self.word_bits,
+                place_bits,
             )  # fmt: skip
             keys = keys[: _pack(self.text, before, following, keys, *groups)]
             keys.sort()
-            done = _split(keys, before, following, self.places, num_children, self.found, *groups)
-            self.free.append(buffer)
-            return base, *done
+            places = self.places[base : base + size]
+            found = self.found[base : base + size]
+            done = _split(keys, before, following, places, num_children, found, *groups)
+            if len(buffer) <= 2 * _PIECE_SIZE:  # single tokens have much larger groups than others
+                self.free.append(buffer)
+            return done
 
-        pieces = self._pieces()
+        pieces = self.pieces
         done = in_threads(split, pieces, self.num_threads)
         if len(self.places) >= _LARGE:  # memory is fullest in what follows
             release_compiler()
         if last:
             self.free.clear()
-        offsets = np.cumsum([0, *(num_groups for _, num_groups, _ in done)]).tolist()
+        offsets = np.cumsum([0, *(num_groups for num_groups, _ in done)]).tolist()
         parents.first_child, total = num_children, offsets[-1]
-        del self.starts, self.sizes  # before more is allocated
+        del self.sizes  # before more is allocated
         level = Level(np.empty(total, np.int32), np.empty(total, np.int32))
-        self.starts, self.sizes = np.empty(0 if last else total, np.int32), level.counts
+        self.sizes = level.counts
         if linked:
             level.suffix = level.words if length == 1 else np.empty(total, np.int32)
         links = self.ngram_at, level.suffix if length > 1 else self.ngram_at
         consumed = Consumed((self.found, self.places), len(self.places)) if last else None
 
-        def gather(piece: int) -> None:
-            first, end = pieces[piece]
-            base, num_groups, stop = done[piece]
-            num_children[first + 1 : end + 1] += np.int32(offsets[piece])
-            some = slice(offsets[piece], offsets[piece] + num_groups)
-            new = level.words[some], self.sizes[some], self.starts[some]
-            _gather(self.found, self.places, base, stop, *new, links[0], links[1][some])
+        def gather(number: int) -> list[_Piece]:
+            first, end, base, _ = pieces[number]
+            num_groups, size = done[number]
+            num_children[first + 1 : end + 1] += np.int32(offsets[number])
+            some = slice(offsets[number], offsets[number] + num_groups)
+            places, found = self.places[base : base + size], self.found[base : base + size]
+            new = level.words[some], self.sizes[some]
+            _gather(found, places, *new, links[0], links[1][some])
             if consumed is not None:
-                after = done[piece + 1][0] if piece + 1 < len(done) else len(self.places)
+                after = pieces[number + 1][2] if number + 1 < len(pieces) else len(self.places)
                 consumed.add(base, after)
+                return []
+            return self._cut(found[:num_groups], some.start, base)
 
-        in_threads(gather, range(len(done)), self.num_threads)
+        cuts = in_threads(gather, range(len(done)), self.num_threads)
+        self.pieces = [piece for some in cuts for piece in some]
         if linked and not last:
             if length == 1:
                 self.ngram_at = np.empty(len(self.text), np.int32)
-            record = partial(_record, self.ngram_at, self.places, self.starts, self.sizes)
-            in_threads(record, self._shares(total), self.num_threads)
+            record = partial(_record, self.ngram_at, self.places, self.sizes)
+            in_threads(record, self.pieces, self.num_threads)
         return level
 
-    def _pieces(self) -> list[tuple[int, int]]:
-        """Cut the groups into pieces of about as many elements, or with one larger group."""
-        most = int(self.starts[-1]) + 1 if len(self.starts) else 0
-        cuts = np.arange(0, most, self._share(most), dtype=np.int32)
-        firsts = np.unique(np.searchsorted(self.starts, cuts)).tolist()
-        return list(pairwise([*firsts, len(self.starts)]))
+    def _cut(self, ends: Array, first: int, base: int) -> list[_Piece]:
+        """Cut the groups of a piece; `ends` is the last place of each in it."""
+        if not len(ends):
+            return []
+        size = int(ends[-1]) + 1
+        number = max(1, round(size / self._share(len(self.places))))
+        goals = np.arange(1, number, dtype=np.int32) * np.int32(size // number)
+        inner = np.unique(np.searchsorted(ends, goals)) + 1
+        cuts = [0, *inner[inner < len(ends)].tolist(), len(ends)]
+        starts = [0, *(ends[np.array(cuts[1:]) - 1] + 1).tolist()]
+        return [
+            (first + a, first + b, base + start, end - start)
+            for (a, b), (start, end) in zip(pairwise(cuts), pairwise(starts), strict=True)
+        ]
 
     def _share(self, size: int) -> int:
         """Return how much of a size is a piece of work: some for each thread."""
@@ -197,10 +226,6 @@ class _Groups:
             if len(found := self.free.pop()) >= size:
                 return found
         return np.empty(max(size, 2 * _PIECE_SIZE), np.int64)
-
-    def _shares(self, size: int) -> list[tuple[int, int]]:
-        share = self._share(size // 2)  # frequent n-grams are together
-        return list(pairwise([*range(0, size, share), size]))
 
 
 def sort_by_token(
@@ -255,8 +280,8 @@ def _place(text: Ids, first: int, starts: Array, places: Array) -> None:
 
 @compiled
 def _pack(
-    text: Ids, before: Array, following: Array, keys: NDArray[np.int64], starts: Array,
-    sizes: Array, words: Array, first: int, end: int, length: int, boundary_id: int, word_bits: int,
+    text: Ids, before: Array, following: Array, keys: NDArray[np.int64], sizes: Array,
+    words: Array, first: int, end: int, length: int, boundary_id: int, word_bits: int,
     place_bits: int,
 ) -> int:  # fmt: skip
     """Read the tokens that follow the positions `before` of groups `first` to `end` - 1, or -1;
@@ -265,13 +290,13 @@ def _pack(
     for i in range(len(before)):
         place = before[i] + length
         following[i] = text[place] if place < len(text) else -1
-    base = starts[first]
-    num_keys = 0
+    num_keys, stop = 0, np.int64(0)
     for group in range(first, end):
+        start, stop = stop, stop + sizes[group]
         if sizes[group] <= _SMALL or (length > 1 and words[group] == boundary_id):
             continue
         prefix = (group - first) << word_bits
-        for i in range(starts[group] - base, starts[group] - base + sizes[group]):
+        for i in range(start, stop):
             if following[i] >= 0:
                 keys[num_keys] = ((prefix | following[i]) << place_bits) | i
                 num_keys += 1
@@ -281,25 +306,25 @@ def _pack(
 @compiled
 def _split(
     keys: NDArray[np.int64], before: Array, following: Array, places: Array, num_children: Array,
-    found: Array, starts: Array, sizes: Array, words: Array, first: int, end: int, length: int,
-    boundary_id: int, word_bits: int, place_bits: int,
+    found: Array, sizes: Array, words: Array, first: int, end: int, length: int, boundary_id: int,
+    word_bits: int, place_bits: int,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Find the new groups, and reorder the positions to match; `keys` are sorted.
 
     `num_children` gets for each group the number of new groups up to it. Return the number of
-    groups, and where the positions end.
+    groups, and of positions.
     """
-    base = np.int64(starts[first])
-    at, out, num_used = base, base, np.int64(0)
+    at, out, num_used, stop = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
     small = np.empty(_SMALL, np.int64)
     for group in range(first, end):
-        num_children[group + 1] = out - base
+        start, stop = stop, stop + sizes[group]
+        num_children[group + 1] = out
         if length > 1 and words[group] == boundary_id:
             continue
         number, few = np.int64(0), sizes[group] <= _SMALL
         if few:
-            for i in range(starts[group] - base, starts[group] - base + sizes[group]):
+            for i in range(start, stop):
                 if following[i] >= 0:
                     key = (np.int64(following[i]) << place_bits) | i
                     slot = number
@@ -324,40 +349,36 @@ def _split(
                 out += 1
             at += 1
         num_used += 0 if few else number
-        num_children[group + 1] = out - base
-    return out - base, at
+        num_children[group + 1] = out
+    return out, at
 
 
 @compiled
 def _gather(
-    found: Array, places: Array, base: int, stop: int, words: Array, sizes: Array, starts: Array,
-    ngram_at: Array, suffix: Array,
-) -> None:  # fmt: skip
+    found: Array, places: Array, words: Array, sizes: Array, ngram_at: Array, suffix: Array
+) -> None:
     """Move a piece's groups to their final indices, and link each n-gram to the one that begins at
-    the next text position."""
+    the next text position. `found` gets the last index of each group."""
     group = -1
-    for at in range(base, stop):  # without a branch: which tokens begin a group is unpredictable
+    for at in range(len(found)):  # without a branch: which tokens begin a group is unpredictable
         token = found[at]
         group += token < 0
         words[group] = token ^ (token >> 31)
-        found[base + group] = at  # in the end, where the group ends
-    previous = base - 1
+        found[group] = at
+    previous = -1
     for i in range(group + 1):
-        last = found[base + i]
-        sizes[i] = last - previous
-        if len(starts):
-            starts[i] = previous + 1
-        previous = last
+        sizes[i] = found[i] - previous
+        previous = found[i]
     if len(suffix):
         # Random reads in a plain loop: the CPU overlaps the cache misses.
         for i in range(group + 1):
-            suffix[i] = ngram_at[places[found[base + i]] + 1]
+            suffix[i] = ngram_at[places[found[i]] + 1]
 
 
 @compiled
-def _record(
-    ngram_at: Array, places: Array, starts: Array, sizes: Array, piece: tuple[int, int]
-) -> None:
-    for i in range(piece[0], piece[1]):
-        for place in range(starts[i], starts[i] + sizes[i]):
-            ngram_at[places[place]] = i
+def _record(ngram_at: Array, places: Array, sizes: Array, piece: tuple[Scalar, ...]) -> None:
+    first, end, place, _ = piece
+    for group in range(first, end):
+        for _ in range(sizes[group]):
+            ngram_at[places[place]] = group
+            place += 1

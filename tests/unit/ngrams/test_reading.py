@@ -80,7 +80,8 @@ def test_many_blocks_are_one_text(
 ) -> None:
     monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
     monkeypatch.setattr("elman.ngrams.reading._SMALL_BLOCK", 50)
-    monkeypatch.setattr("elman.ngrams.reading._FEW", 5)
+    monkeypatch.setattr("elman.ngrams.reading.FEW", 5)
+    monkeypatch.setattr("elman.ngrams.stretch_table.FEW", 5)
     lines = [f"line {i} {'abc' * (i % 5)} end" for i in range(300)]
     file.write_text("\n".join(lines))
     plain = read_stretches([file], num_threads=num_threads)
@@ -129,7 +130,7 @@ def test_an_error_while_a_block_is_numbered_does_not_hang(
 
     file.write_text("line\n" * 100)
     monkeypatch.setattr("elman.ngrams.reading._BLOCK", 50)
-    monkeypatch.setattr("elman.ngrams.reading._Table.numbers", fail)
+    monkeypatch.setattr("elman.ngrams.stretch_table.Table.numbers", fail)
     with pytest.raises(MemoryError):
         read_stretches([file], num_threads=2)
 
