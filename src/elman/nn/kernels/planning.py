@@ -66,7 +66,7 @@ class KernelLimits:
     in bfloat16 `_grid` decides."""
     timed_work: int = 100_000_000
     """Multiplications of an LSTM's forward pass from which ways to divide it, and torch's layer,
-    are timed (`timing.py`)."""
+    are timed (`timing.py`) in training; in scoring, from ten times as many."""
     row_groups: int | None = None
     """Groups of rows in an LSTM's loop in bfloat16; the threads of a group divide the units. None
     for what a model of the time finds best (`_grid`)."""
@@ -371,7 +371,9 @@ def _timed(found: KernelPlan, work: _Work) -> KernelPlan:
     num_products = batch_size * num_steps * 4 * size * (size + input_size)
     is_layer = found.kernel == "cpu" and work.cell.kind is LSTMCell and not work.is_step
     is_settled = limits.row_groups is not None or found.directions == 2
-    if not is_layer or is_settled or num_products < limits.timed_work:
+    # Scoring comes in many shapes, each of which is timed: only where it takes milliseconds.
+    least = limits.timed_work * (1 if work.has_gradients else 10)
+    if not is_layer or is_settled or num_products < least:
         return found
     half = work.autocast_dtype is not None
     if half:
