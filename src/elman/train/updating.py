@@ -15,6 +15,7 @@ from elman.batches.batch import TaskBatch
 from elman.nn.graphed import Figures, GraphedUpdate, Update
 from elman.nn.kernels import blocks, memory, planning, products
 from elman.nn.kernels.adam import CompiledAdam
+from elman.nn.kernels.norms import FEWEST_NUMBERS
 from elman.nn.state import State
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build, set_rate
@@ -115,12 +116,12 @@ class Updater:
             memory.release()
 
     def _looked_up(self) -> list[nn.Embedding]:
-        """Embeddings whose gradients may be the rows of a batch's words: on a CPU most rows of a
-        dense one would be zeros, cleared, measured and read at every update."""
+        """Large embeddings whose gradients may be the rows of a batch's words: on a CPU most rows
+        of a dense one would be zeros, cleared, measured and read at every update."""
         if not isinstance(self.optimiser, CompiledAdam) or self.ranks.size > 1:
             return []
-        modules = self.trainable.model.modules()
-        return [m for m in modules if isinstance(m, nn.Embedding) and not m.sparse]
+        found = [m for m in self.trainable.model.modules() if isinstance(m, nn.Embedding)]
+        return [m for m in found if m.weight.numel() >= FEWEST_NUMBERS and not m.sparse]
 
     def _advance(self, batch: TaskBatch, state: State | None) -> tuple[Figures, State | None]:
         """Run forward, backward, clipping and the optimiser, without waiting for the device."""

@@ -17,8 +17,8 @@ from torch.nn.utils import parameters_to_vector
 from elman.base.documents import read_json_lines
 from elman.base.errors import ElmanError
 from elman.models.recurrent import RecurrentLMConfig
-from elman.nn.kernels import memory
-from elman.train import checkpoint, loop, saving
+from elman.nn.kernels import memory, mkl
+from elman.train import checkpoint, loop, saving, updating
 from elman.train.budget import Budget, Progress
 from elman.train.loop import METRICS_FILE, MODEL_FILE, STATE_FILE
 from elman.train.optimisers import OptimiserConfig
@@ -544,3 +544,21 @@ def test_validations_become_rarer_after_a_hundred_epochs() -> None:
             progress.validated_tokens = progress.tokens
             validated.append(epoch)
     assert validated == [*range(100), *range(103, 300, 4)]
+
+
+@pytest.mark.skipif(not mkl.available(), reason="torch's Adam wants dense gradients")
+def test_rows_of_a_large_embedding_train_as_its_whole_gradient(
+    bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adam, clipping, accumulation; afterwards the embedding is as it was."""
+    bench.change(accumulate=2)
+    found = []
+    for least in (1 << 30, 1):
+        monkeypatch.setattr(updating, "FEWEST_NUMBERS", least)
+        task = bench.task()
+        embedding = task.model.input
+        kinds = [(r.kind, r.loss, embedding.sparse) for r in bench.fit(f"run {least}", task)]
+        found.append([loss for kind, loss, _ in kinds if kind == "step"])
+        assert {is_sparse for kind, _, is_sparse in kinds if kind == "step"} == {least == 1}
+        assert not embedding.sparse
+    assert found[1] == pytest.approx(found[0], rel=1e-5)

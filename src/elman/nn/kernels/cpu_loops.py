@@ -383,7 +383,7 @@ def lstm_forward_by_units(
 ) -> None:
     """The whole batch, the units divided over the threads, which meet at every step.
 
-    `U` and `W` have the addresses of each part's packed rows of each gate, `edges` the first unit
+    `W` and `U` have the addresses of each part's packed rows of each gate, `edges` the first unit
     of each part; x, `gates` and c are as in `lstm_forward`. Every other step multiplies the gates
     in reverse order: the matrix read last is still in the cache.
     """

@@ -160,8 +160,7 @@ def _both_directions(work: Workload) -> KernelPlan | None:
     batch_size, num_steps, input_size = work.shape
     inner = input_size + size
     is_plain = work.cell.kind is LSTMCell and work.autocast_dtype is None
-    is_little = batch_size < limits.fewest_rows or num_steps < 1
-    if not is_plain or is_little or 16 * size * inner > limits.cache_bytes:
+    if not is_plain or num_steps < 1 or 16 * size * inner > limits.cache_bytes:
         return None
     groups = max(1, min(work.num_threads // 2, batch_size // limits.fewest_rows))
     if fastest(-(-batch_size // groups), inner, 4 * size) != ONEDNN:

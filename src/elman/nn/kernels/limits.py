@@ -28,7 +28,7 @@ class KernelLimits:
     in bfloat16 `cpu_planner.py` decides."""
     timed_work: int = 100_000_000
     """Multiplications of an LSTM's forward pass from which ways to divide it, and torch's layer,
-    are timed (`timing.py`)."""
+    are timed (`timing.py`) in training; in scoring, from ten times as many."""
     row_groups: int | None = None
     """Groups of rows in an LSTM's loop in bfloat16; the threads of a group divide the units. None
     for what a model of the time finds best (`cpu_planner.py`)."""

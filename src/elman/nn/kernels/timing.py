@@ -24,7 +24,8 @@ from elman.nn.kernels.products import OF_LAYERS, kept_or
 if TYPE_CHECKING:
     from elman.nn.kernels.planning import KernelPlan
 
-FEWEST_ROUNDS, MOST_ROUNDS, SECONDS = 3, 16, 0.6
+FEWEST_ROUNDS, MOST_ROUNDS = 3, 16
+SECONDS = {"training": 0.6, "scoring": 0.2}
 """How often each is timed after a first run, and seconds after which no further round begins. On a
 busy machine three rounds were too few to find the least time."""
 TOO_SLOW = 2.0
@@ -32,6 +33,9 @@ TOO_SLOW = 2.0
 MOST_STEPS, FEWEST_STEPS, MOST_WORK = 256, 8, 1 << 32
 """Steps that are timed of a longer sequence: fewer where they have more multiplications. 32 steps
 of 256 units were too few: what is done once for all steps weighed too much."""
+SHORT, LONG = 16, 128
+"""Steps that are timed for scoring, where batches have many lengths: of fewer than twice `SHORT`,
+and of more."""
 CLEARLY, FOR_HALVES = 1.05, 1.1
 """How many times as fast as the first candidate another one must be to be chosen; in bfloat16
 beside float32."""
@@ -47,12 +51,18 @@ class Layer(NamedTuple):
     trains: bool
     num_threads: int
 
+    @property
+    def purpose(self) -> str:
+        return "training" if self.trains else "scoring"
+
     def rounded(self) -> Layer:
         """The layer that is timed for this one: four sizes of a batch between a power of two and
         the next, powers of two of steps."""
         exponent = max(0, self.batch_size.bit_length() - 3)
         batch_size = -(-self.batch_size >> exponent) << exponent
         num_steps = 1 << min(self.num_steps, MOST_STEPS).bit_length() - 1
+        if not self.trains:
+            num_steps = SHORT if self.num_steps < 2 * SHORT else LONG
         width = 4 * self.hidden_size * (self.input_size + self.hidden_size)
         while num_steps > FEWEST_STEPS and batch_size * num_steps * width > MOST_WORK:
             num_steps //= 2
@@ -71,10 +81,9 @@ def fastest(layer: Layer, candidates: Mapping[str, Candidate]) -> str:
     if len(candidates) == 1:
         return next(iter(candidates))
     layer = layer.rounded()
-    purpose = "training" if layer.trains else "scoring"
     sizes = f"{layer.batch_size}x{layer.num_steps}x{layer.input_size}x{layer.hidden_size}"
     threads = f"{layer.num_threads} threads"
-    name = f"{OF_LAYERS}{sizes}, {purpose}, {threads}: {' | '.join(candidates)}"
+    name = f"{OF_LAYERS}{sizes}, {layer.purpose}, {threads}: {' | '.join(candidates)}"
     return kept_or(name, lambda: _measured(layer, candidates), candidates)
 
 
@@ -90,7 +99,7 @@ def _measured(layer: Layer, candidates: Mapping[str, Candidate]) -> str:
             if number == FEWEST_ROUNDS:
                 limit = TOO_SLOW * min(least.values())
                 works = {name: run for name, run in works.items() if least[name] <= limit}
-            if number >= FEWEST_ROUNDS and time.perf_counter() - started > SECONDS:
+            if number >= FEWEST_ROUNDS and time.perf_counter() - started > SECONDS[layer.purpose]:
                 break
             for name, run in works.items():
                 before = time.perf_counter()
