@@ -312,3 +312,33 @@ def sentence_of_last(result: Any, code: int) -> str:
     """As `sentence_of`, for commands that had said something else before."""
     assert result.code == code, (result.out, result.err)
     return " | ".join(result.error)
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "says"),
+    [
+        ("words.vec", ("--quantise", "int8"), "--quantise has no effect on a .vec file"),
+        ("model.py", ("--quantise", "int8"), "--quantise has no effect on a .py file"),
+        ("model.onnx", ("--layout", "compact"), "a layout is that of a run folder"),
+        ("folder", ("--to", "hf", "--layout", "compact"), "--to hf writes a folder"),
+        ("folder", ("--quantise", "int8", "--side", "target"), "only word vectors have a side"),
+        ("tokenizer.json", ("--quantise", "int8"), "--quantise has no effect on a tokenizer"),
+    ],
+)
+def test_conversions_refuse_options_that_they_do_not_read(
+    elman: Elman, words: Path, tmp_path: Path, out: str, options: tuple[str, ...], says: str
+) -> None:
+    refused = elman("convert", words, tmp_path / out, *options)
+    assert refused.code == 2
+    assert says in refused.error[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_for_transformers_converts_back_as_a_whole(
+    elman: Elman, words: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    elman("convert", words, folder, "--to", "hf").ok()
+    refused = elman("convert", folder, tmp_path / "run", "--quantise", "int8")
+    assert "--quantise has no effect on a folder for transformers" in refused.error[0]
+    assert not (tmp_path / "run").exists()
