@@ -100,6 +100,7 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--minutes", "soon"), "--minutes"),
         (("--steps", "0"), "training.steps cannot be 0 | use 1 or more"),
         (("--minutes", "0"), "use more than 0"),
+        (("--minutes", "inf"), "training.minutes cannot be inf"),
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
         (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
@@ -342,3 +343,8 @@ def test_a_folder_for_transformers_converts_back_as_a_whole(
     refused = elman("convert", folder, tmp_path / "run", "--quantise", "int8")
     assert "--quantise has no effect on a folder for transformers" in refused.error[0]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_part_has_a_size(elman: Elman, model: Path, tmp_path: Path) -> None:
+    said = sentence_of(elman("pack", model, tmp_path / "parts", "--part-mib", "inf"), 2)
+    assert said == "--part-mib cannot be inf | use a finite number"

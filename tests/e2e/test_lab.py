@@ -75,6 +75,8 @@ def test_the_list_does_not_note_a_run_with_fewer_seeds(elman: Elman) -> None:
         (("lab", "run", "C3", "--knob", "x"), "the knob 'bias' cannot be 'x'"),
         (("lab", "run", "C3", "--knob", "1000"), "the knob 'bias' cannot be '1000'"),
         (("lab", "run", "C3", "--export", "x.pdf"), "x.pdf is neither a notebook nor a page"),
+        (("lab", "run", "C3", "--minutes", "nan"), "--minutes cannot be nan"),
+        (("lab", "run", "C3", "--minutes", "-1"), "--minutes cannot be -1"),
         (("lab", "run", "--all", "--knob", "1"), "--knob and --export are for one claim"),
     ],
 )

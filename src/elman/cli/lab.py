@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -101,6 +102,8 @@ def run(
         raise UsageError("--knob and --export are for one claim", "name it instead of --all")
     if export is not None and export.suffix not in (".ipynb", ".html"):
         raise UsageError(f"{export} is neither a notebook nor a page", "end it in .ipynb or .html")
+    if minutes is not None and not 0 < minutes < inf:
+        raise UsageError(f"--minutes cannot be {minutes:g}", "use a finite number above 0")
     from elman.lab.claims import experiment_named, experiments
     from elman.lab.results import remember
     from elman.lab.running import Run

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
+from elman.base.errors import UsageError
 from elman.terminal.console import number, result, result_json, size, table
 from elman.terminal.options import Json, argument, option
 
@@ -26,6 +28,8 @@ def pack(
     from elman.runs.packing import MEBIBYTE
     from elman.runs.packing import pack as write
 
+    if not isfinite(part_mib):
+        raise UsageError(f"--part-mib cannot be {part_mib}", "use a finite number")
     packed = write(run, out, part_bytes=int(part_mib * MEBIBYTE), exact=exact, small=small)
     if json:
         parts = [str(part) for part in packed.parts]

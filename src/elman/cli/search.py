@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,8 +63,8 @@ def search(
     started = time.monotonic()
     names = list(data or ())
     for name, value in (("--minutes", minutes), ("--trial-minutes", trial_minutes)):
-        if value is not None and value <= 0:
-            raise UsageError(f"{name} cannot be {value:g}", "use more than 0")
+        if value is not None and not 0 < value < inf:
+            raise UsageError(f"{name} cannot be {value:g}", "use a finite number above 0")
     if steps is not None and trial_minutes is not None:
         raise UsageError("the length of trial 0 was given twice", "drop --trial-minutes")
     stem = Path(names[0]).name.split(".")[0] if names else "corpus"

@@ -7,6 +7,7 @@ does not read, the error names the nearest one, and the tasks that read it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
@@ -241,7 +242,11 @@ def _asked(task: Task, settings: Mapping[str, Any] | None, **values: Any) -> dic
     asked = _with_absolute_paths(nested(settings or {}))
     _trust_names(texts_in(asked))
     _check_groups(task, asked, "write --set {}.KEY=VALUE")
-    return merge(asked, {"training": given}) if given else asked
+    asked = merge(asked, {"training": given}) if given else asked
+    minutes = asked.get("training", {}).get("minutes")
+    if isinstance(minutes, float) and not math.isfinite(minutes):  # automatic choices divide by it
+        raise UsageError(f"training.minutes cannot be {minutes}", "use a finite number")
+    return asked
 
 
 def _trust_names(texts: Iterable[str]) -> None:
