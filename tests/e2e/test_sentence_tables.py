@@ -183,6 +183,21 @@ def test_wrong_tables_are_refused(elman: Elman, counted: Path, file: Any) -> Non
     assert "--column NAME reads a table" in elman("score", counted, table).ok().err
 
 
+def test_names_of_columns_are_escaped(elman: Elman, counted: Path, file: Any) -> None:
+    table = file("t.csv", '"part of\na name",sentence\n1,the book\n')
+    (first, _) = rows(elman("score", counted, table, "--column", "sentence").ok().out)
+    assert first[r"part of\na name"] == "1"
+
+
+@pytest.mark.parametrize("options", [(), ("--column", "sentence")])
+def test_an_empty_separator_is_refused(
+    elman: Elman, counted: Path, file: Any, options: tuple[str, ...]
+) -> None:
+    for command in ("score", "pairs"):
+        found = elman(command, counted, file("t.csv", CSV), "--separator", "", *options)
+        assert (found.code, found.error[0]) == (2, "--separator cannot be empty")
+
+
 def test_pairs_of_columns(elman: Elman, counted: Path, file: Any) -> None:
     table = file(
         "pairs.csv",

@@ -14,6 +14,7 @@ from elman.cli.sentences import (
     Regions,
     Separator,
     With,
+    check_separator,
     in_utf8,
     open_readers,
     opened,
@@ -87,6 +88,7 @@ def pairs(
 
     policies = {"include_end": False, **options}
     Policies(**policies)
+    check_separator(separator)
     if region is not None and regions is None and separator is None:
         raise UsageError("--region needs --regions or --separator", "say how sentences are divided")
     with opened(in_utf8(file, encoding)) as rows:
