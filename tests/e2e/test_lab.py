@@ -18,6 +18,7 @@ import pytest
 from live import call, serving
 
 from elman.base.cache import cache_folder
+from elman.base.errors import ElmanError
 from elman.lab.claims import CLAIMS
 
 Elman = Callable[..., Any]
@@ -116,6 +117,25 @@ def test_one_experiment_at_a_time_over_http() -> None:
         last = json.loads(events[-2])
         assert last["verdict"] == last["result"]["verdict"] == "holds"
         assert last["figure"]["panels"]
+
+
+def test_the_progress_is_closed_after_a_failure(
+    elman: Elman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal it hides the cursor."""
+    closed = []
+
+    class Display:
+        def close(self) -> None:
+            closed.append(True)
+
+    def fail(*_: object) -> None:
+        raise ElmanError("out of seeds", "sow some")
+
+    monkeypatch.setattr("elman.terminal.progress.display", Display)
+    monkeypatch.setattr("elman.lab.running.run", fail)
+    assert elman("lab", "run", "C3").error[0] == "out of seeds"
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

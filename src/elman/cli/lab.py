@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -117,10 +117,9 @@ def run(
         value = None if knob is None else experiment.knob.parse(knob)
         how: dict[str, Any] = {"seeds": seeds, "first_seed": first_seed, "size": size}
         how |= {"device": device, "minutes": minutes, "jobs": jobs, "knob": value}
-        show = _Stream() if stream else _Progress(experiment, seeds)
-        with _terminable():
+        made = _Stream() if stream else _Progress(experiment, seeds)
+        with closing(made) as show, _terminable():
             found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
-        show.close()
         remember(experiment, found)
         if out is not None:
             _keep(experiment, found, out)
