@@ -186,7 +186,9 @@ def evaluate(
             talk_notes([f"{share} have undefined estimates: {UNDEFINED}"])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
-            exact_model = adapted(load(name, device=device), ways)
+            exact_model: Any = load(name, device=device)
+            if ways or tune:  # with the settings that were found, to see the rounding alone
+                exact_model = handle.applied_to(exact_model)
             exact = exact_model.evaluate(data, **given).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
         if ways or tune:
