@@ -259,6 +259,24 @@ def test_options_that_contradict_each_other(elman: Elman, model: Path, tmp_path:
     assert "without columns" in said
 
 
+@pytest.mark.parametrize(
+    ("measure", "option"),
+    [
+        (("--suite", "blimp"), ("--batch-size", 4)),
+        (("--suite", "blimp"), ("--beside", "char-lstm")),
+        (("--suite", "blimp"), ("--column", "text")),
+        (("--suite", "blimp"), ("--agreement", "a.svg")),
+        (("--novelty",), ("--suite", "blimp")),
+        (("--novelty",), ("--context", 3)),
+    ],
+)
+def test_other_measures_refuse_options_that_they_do_not_read(
+    elman: Elman, model: Path, toy: Path, measure: tuple[str, ...], option: tuple[Any, ...]
+) -> None:
+    said = sentence_of(elman("evaluate", model, toy, *measure, *option), 2)
+    assert said == f"{option[0]} has no effect with {measure[0]} | drop {option[0]}"
+
+
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
     assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
     said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)

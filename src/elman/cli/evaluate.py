@@ -127,6 +127,15 @@ def evaluate(
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
     )
+    if novelty or suite is not None:
+        unread = {"batch_size": batch_size, "beside": beside, "column": column}
+        unread |= {one.name: value for one, value in of_tasks.items()}
+        unread |= {"suite": suite, "context": context} if novelty else {}
+        for key, value in unread.items():
+            if value is not None:
+                flag = f"--{key.replace('_', '-')}"
+                measure = "--novelty" if novelty else "--suite"
+                raise UsageError(f"{flag} has no effect with {measure}", f"drop {flag}")
     if encoding is not None:
         data = utf8_files(data, encoding)
     of_novelty = {"index": index, "tokens": tokens, "seed": seed, "curve": curve}
