@@ -204,6 +204,12 @@ def test_classes_of_texts(elman: Elman, tmp_path: Path, write: Callable, pair: C
         expected = elman_load(run).classify(text).probabilities
         scores = {row["label"]: row["score"] for row in found}
         assert scores == pytest.approx(expected, abs=1e-5)
+    with torch.no_grad():  # a batch with an empty text
+        batch = pipe.tokenizer(["", texts[0]], padding=True, return_tensors="pt")
+        both = pipe.model(**batch).logits.softmax(1)
+    for text, row in zip(["", texts[0]], both, strict=True):
+        expected = elman_load(run).classify(text).probabilities
+        assert row.tolist() == pytest.approx(list(expected.values()), abs=1e-5)
     elman("convert", folder, tmp_path / "back").ok()
     assert elman_load(tmp_path / "back").classify(texts[0]) == elman_load(run).classify(texts[0])
 
