@@ -51,7 +51,7 @@ def test_bad_requests(elman: Elman, toy: Path, tmp_path: Path) -> None:
     assert "lm" in hint
     message, _ = elman("search", "lm", tmp_path / "no.txt", "--out", tmp_path / "out").error
     assert "no.txt" in message
-    assert not (tmp_path / "out" / "search.json").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
