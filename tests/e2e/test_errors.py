@@ -277,6 +277,22 @@ def test_other_measures_refuse_options_that_they_do_not_read(
     assert said == f"{option[0]} has no effect with {measure[0]} | drop {option[0]}"
 
 
+def test_words_that_cannot_be_looked_up(
+    elman: Elman, words: Path, toy: Path, tmp_path: Path
+) -> None:
+    said = sentence_of(elman("neighbours", words, toy, " "), 2)
+    assert said == "there is no word to look for | write one after FILE"
+    said = sentence_of(elman("embed", words, "the", "--neighbours", 0), 2)
+    assert said.startswith("--neighbours should be")
+    write = tmp_path / "labelled.tsv"
+    write.write_text("good\tfine film\nbad\tdull film\n" * 9, encoding="utf-8")
+    small = ("--steps", 1, "--set", "model.hidden_size=4", "--set", "model.embedding_size=4")
+    elman("train", "classifier", write, "--out", tmp_path / "run", *small).ok()
+    for options in ((), ("--layers", "top", "--json")):  # `embed` has no way for these
+        said = sentence_of(elman("embed", tmp_path / "run", "film", *options), 2)
+        assert "gives no vectors of words | use a language model, recurrent" in said
+
+
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
     assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
     said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)

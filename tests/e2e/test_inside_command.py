@@ -67,4 +67,4 @@ def test_models_without_layers_get_a_sentence(elman: Elman, toy: Path, tmp_path:
     elman("train", "ngram", toy, "--order", 2, "--out", out).ok()
     refused = elman("inside", out, "the")
     assert refused.code == 2
-    assert "is a ngram model, not a recurrent one" in refused.error[0]
+    assert "has no recurrent layers to look into" in refused.error[0]
