@@ -293,6 +293,12 @@ def test_words_that_cannot_be_looked_up(
         assert "gives no vectors of words | use a language model, recurrent" in said
 
 
+def test_a_column_of_no_table_is_refused(elman: Elman, model: Path, toy: Path) -> None:
+    for command in (("evaluate", model), ("data", "check"), ("train", "lm")):
+        said = sentence_of(elman(*command, toy, "--column", "text"), 2)
+        assert said.startswith("--column text has no effect: none of the files is a table")
+
+
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
     assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
     said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)

@@ -121,7 +121,7 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
-    from elman.text.converting import utf8_files
+    from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT
 
     ways = ways_to_adapt(
@@ -159,7 +159,7 @@ def evaluate(
         talk_notes(lm.notes)
         _judge(lm.judge(data, suite=suite, context=context, as_is=as_is), json=json)
         return
-    found, evaluations = {}, {}
+    found, evaluations = dict[str, dict[str, Any]](), dict[str, Any]()
     for name in (model, *(beside or ())):
         handle = adapted(load(name, device=device, quantise=quantise), ways, tune)
         talk_notes(getattr(handle, "notes", ()))
@@ -181,7 +181,9 @@ def evaluate(
             if key in of_lms:
                 given[key] = value
         if isinstance(handle, LM):
-            data = utf8_files(data, column=column or TEXT)
+            texts, data = data, utf8_files(data, column=column or TEXT)
+            if not found:  # the files of the first model are those that were typed
+                check_column(column, texts, data)
         evaluation = evaluations[name] = handle.evaluate(data, **given)
         talk_notes(reading_notes(getattr(evaluation, "reads_as", "")))
         if impossible := getattr(evaluation, "impossible", 0):
