@@ -138,6 +138,17 @@ def test_the_progress_is_closed_after_a_failure(
     assert closed == [True]
 
 
+def test_places_for_results_are_checked_before_the_run(
+    elman: Elman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / "folder.html").mkdir()
+    monkeypatch.setattr("elman.lab.running.run", lambda *_: pytest.fail("it ran"))
+    wrong = (("--out", "file"), ("--export", "file/x.html"), ("--export", "folder.html"))
+    for option, place in wrong:
+        assert str(tmp_path) in elman("lab", "run", "C3", option, tmp_path / place).error[0]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_ended_while_it_trains_leaves_nothing(
     number: signal.Signals, tmp_path: Path

@@ -15,7 +15,8 @@ import typer
 
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.base.files import write_text
+from elman.base.files import explained, make_folder, owned_folder, write_text
+from elman.runs.new_folder import missing, remove_empty
 from elman.terminal.console import duration, number, result, result_json, table, talk
 from elman.terminal.options import Device, Json, argument, option
 
@@ -110,6 +111,11 @@ def run(
     from elman.lab.running import run as run_experiment
     from elman.runs.machine import machine
 
+    for folder in (out, None if export is None else export.parent):
+        if folder is not None:
+            _check_writable(folder)
+    if export is not None and export.is_dir():
+        raise UsageError(f"{export} is a folder", "name a file")
     chosen = list(experiments()) if claim is None else [experiment_named(claim)]
     device = machine(device).device
     table_rows = []
@@ -156,6 +162,18 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise an error before an experiment of hours whose results could not be kept."""
+    made = missing(folder)
+    try:
+        with explained(folder):
+            make_folder(folder)
+            with owned_folder(folder):
+                pass
+    finally:
+        remove_empty(made)
 
 
 def _keep(experiment: Experiment, found: Result, out: Path) -> None:
