@@ -299,6 +299,15 @@ def test_a_column_of_no_table_is_refused(elman: Elman, model: Path, toy: Path) -
         assert said.startswith("--column text has no effect: none of the files is a table")
 
 
+def test_what_a_run_folder_is_needed_for(elman: Elman, model: Path, tmp_path: Path) -> None:
+    arpa = tmp_path / "m.arpa"
+    arpa.write_text("\\data\\\nngram 1=1\n\n\\1-grams:\n-1 <unk>\n\n\\end\\\n", "utf-8")
+    for command in (("info", arpa, "--verify"), ("compare", arpa), ("track", arpa, "tensorboard")):
+        assert sentence_of(elman(*command), 2).startswith(f"{arpa} is an ARPA file, not a run")
+    said = sentence_of(elman("info", model, "--verify", "--held-out", arpa), 2)
+    assert said == "--held-out has no effect with --verify | drop --held-out"
+
+
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
     assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
     said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)

@@ -55,6 +55,9 @@ def info(
 ) -> None:
     """Describe a model: parts, kernels, training, results."""
     if verify:
+        for name, given in (("--held-out", held_out), ("--plot", plot)):
+            if given:
+                raise UsageError(f"{name} has no effect with --verify", f"drop {name}")
         _verify(located(model), json)
         return
     from elman.api import LM, load
