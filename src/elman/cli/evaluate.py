@@ -121,9 +121,13 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
+    from elman.evaluate.pictures import check_suffix
     from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT
 
+    drawn = [value for one, value in of_tasks.items() if one.draw is not None]
+    for path in filter(None, [curve, *drawn]):  # before what may take minutes
+        check_suffix(Path(path))
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
     )
