@@ -266,6 +266,11 @@ def test_wrong_pairs_are_refused(
     assert any(part in found.error[1] for part in hint.split("|"))
 
 
+def test_pairs_with_one_half_are_no_pairs(elman: Elman, counted: Path, file: Any) -> None:
+    found = elman("pairs", counted, file("t.csv", "good,bad\nthe book,\n,the exam\n"))
+    assert (found.code, "fill both columns" in found.error[1]) == (1, True)
+
+
 def test_blank_lines_are_no_sentences(elman: Elman, write: Any) -> None:
     found = elman("score", "char-lstm", write("blank.txt", "\n\n"), "--spillover", 1)
     assert found.code == 1

@@ -219,7 +219,10 @@ class _Found:
         if left_out:
             self.notes.append(f"{counted(left_out, 'item')} left out: a sentence is missing")
         if not made:
-            raise ElmanError("no item has sentences in two conditions", "check --item")
+            raise ElmanError(
+                "no item has sentences in two conditions",
+                "check --item, or fill both columns of each pair",
+            )
         return made
 
     def _mean(self, place: int, key: tuple[str, Any], condition: str) -> float:
