@@ -114,10 +114,12 @@ class ElmanLM(LM):  # type: ignore[misc]
 
     def _continued(self, contexts: list[str], settings: dict[str, Any]) -> list[str]:
         handle, tokenizer = self.handle, self.handle.tokenizer
+        settings = {name: value for name, value in settings.items() if value is not None}
         until = settings.get("until") or []
         stops = [until] if isinstance(until, str) else list(until)
         beams = int(settings.get("num_beams", 1))
-        draws = bool(settings.get("do_sample", False)) or settings.get("temperature", 0) > 0
+        # As for the harness's own models, `do_sample: false` is greedy at any temperature.
+        draws = bool(settings.get("do_sample", settings.get("temperature", 0) > 0))
         known: dict[str, Any] = {
             "max_tokens": int(settings.get("max_gen_toks", MAX_TOKENS)),
             "temperature": settings.get("temperature", 1.0) if draws and beams == 1 else 0.0,

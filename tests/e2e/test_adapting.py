@@ -53,6 +53,16 @@ def test_tune(elman: Elman, words: Path, other: Path) -> None:
     assert again["perplexity"] == pytest.approx(done.json["perplexity"], rel=1e-3)
 
 
+def test_rounding_is_compared_at_the_same_settings(elman: Elman, words: Path, other: Path) -> None:
+    for model in (words, f"0.5*{words}+0.5*{words}"):
+        told = elman("evaluate", model, other, "--tune", other, "--quantise", "int8", "--json")
+        found = told.ok().json
+        temperature = found["adaptation"][0]["temperature"]
+        assert temperature != 1
+        exact = elman("evaluate", model, other, "--temperature", temperature, "--json").ok().json
+        assert found["exact_perplexity"] == pytest.approx(exact["perplexity"], rel=1e-6)
+
+
 def test_temperature_and_samples(elman: Elman, words: Path, counted: Path, other: Path) -> None:
     before = elman("evaluate", words, other, "--json").ok().json
     done = elman("evaluate", words, other, "--tune", other, "--json").ok()

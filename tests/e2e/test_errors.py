@@ -100,6 +100,7 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--minutes", "soon"), "--minutes"),
         (("--steps", "0"), "training.steps cannot be 0 | use 1 or more"),
         (("--minutes", "0"), "use more than 0"),
+        (("--minutes", "inf"), "training.minutes cannot be inf"),
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
         (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
@@ -258,6 +259,55 @@ def test_options_that_contradict_each_other(elman: Elman, model: Path, tmp_path:
     assert "without columns" in said
 
 
+@pytest.mark.parametrize(
+    ("measure", "option"),
+    [
+        (("--suite", "blimp"), ("--batch-size", 4)),
+        (("--suite", "blimp"), ("--beside", "char-lstm")),
+        (("--suite", "blimp"), ("--column", "text")),
+        (("--suite", "blimp"), ("--agreement", "a.svg")),
+        (("--novelty",), ("--suite", "blimp")),
+        (("--novelty",), ("--context", 3)),
+    ],
+)
+def test_other_measures_refuse_options_that_they_do_not_read(
+    elman: Elman, model: Path, toy: Path, measure: tuple[str, ...], option: tuple[Any, ...]
+) -> None:
+    said = sentence_of(elman("evaluate", model, toy, *measure, *option), 2)
+    assert said == f"{option[0]} has no effect with {measure[0]} | drop {option[0]}"
+
+
+def test_words_that_cannot_be_looked_up(
+    elman: Elman, words: Path, toy: Path, tmp_path: Path
+) -> None:
+    said = sentence_of(elman("neighbours", words, toy, " "), 2)
+    assert said == "there is no word to look for | write one after FILE"
+    said = sentence_of(elman("embed", words, "the", "--neighbours", 0), 2)
+    assert said.startswith("--neighbours should be")
+    write = tmp_path / "labelled.tsv"
+    write.write_text("good\tfine film\nbad\tdull film\n" * 9, encoding="utf-8")
+    small = ("--steps", 1, "--set", "model.hidden_size=4", "--set", "model.embedding_size=4")
+    elman("train", "classifier", write, "--out", tmp_path / "run", *small).ok()
+    for options in ((), ("--layers", "top", "--json")):  # `embed` has no way for these
+        said = sentence_of(elman("embed", tmp_path / "run", "film", *options), 2)
+        assert "gives no vectors of words | use a language model, recurrent" in said
+
+
+def test_a_column_of_no_table_is_refused(elman: Elman, model: Path, toy: Path) -> None:
+    for command in (("evaluate", model), ("data", "check"), ("train", "lm")):
+        said = sentence_of(elman(*command, toy, "--column", "text"), 2)
+        assert said.startswith("--column text has no effect: none of the files is a table")
+
+
+def test_what_a_run_folder_is_needed_for(elman: Elman, model: Path, tmp_path: Path) -> None:
+    arpa = tmp_path / "m.arpa"
+    arpa.write_text("\\data\\\nngram 1=1\n\n\\1-grams:\n-1 <unk>\n\n\\end\\\n", "utf-8")
+    for command in (("info", arpa, "--verify"), ("compare", arpa), ("track", arpa, "tensorboard")):
+        assert sentence_of(elman(*command), 2).startswith(f"{arpa} is an ARPA file, not a run")
+    said = sentence_of(elman("info", model, "--verify", "--held-out", arpa), 2)
+    assert said == "--held-out has no effect with --verify | drop --held-out"
+
+
 def test_embed_must_know_where_to_write(elman: Elman, words: Path, toy: Path) -> None:
     assert "--out" in sentence_of(elman("embed", words, toy, "--kind", "sequence"), 2)
     said = sentence_of(elman("embed", words, toy, "--out", "vectors.txt"), 2)
@@ -312,3 +362,38 @@ def sentence_of_last(result: Any, code: int) -> str:
     """As `sentence_of`, for commands that had said something else before."""
     assert result.code == code, (result.out, result.err)
     return " | ".join(result.error)
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "says"),
+    [
+        ("words.vec", ("--quantise", "int8"), "--quantise has no effect on a .vec file"),
+        ("model.py", ("--quantise", "int8"), "--quantise has no effect on a .py file"),
+        ("model.onnx", ("--layout", "compact"), "a layout is that of a run folder"),
+        ("folder", ("--to", "hf", "--layout", "compact"), "--to hf writes a folder"),
+        ("folder", ("--quantise", "int8", "--side", "target"), "only word vectors have a side"),
+        ("tokenizer.json", ("--quantise", "int8"), "--quantise has no effect on a tokenizer"),
+    ],
+)
+def test_conversions_refuse_options_that_they_do_not_read(
+    elman: Elman, words: Path, tmp_path: Path, out: str, options: tuple[str, ...], says: str
+) -> None:
+    refused = elman("convert", words, tmp_path / out, *options)
+    assert refused.code == 2
+    assert says in refused.error[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_for_transformers_converts_back_as_a_whole(
+    elman: Elman, words: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    elman("convert", words, folder, "--to", "hf").ok()
+    refused = elman("convert", folder, tmp_path / "run", "--quantise", "int8")
+    assert "--quantise has no effect on a folder for transformers" in refused.error[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_part_has_a_size(elman: Elman, model: Path, tmp_path: Path) -> None:
+    said = sentence_of(elman("pack", model, tmp_path / "parts", "--part-mib", "inf"), 2)
+    assert said == "--part-mib cannot be inf | use a finite number"

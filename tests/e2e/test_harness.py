@@ -110,6 +110,14 @@ def test_continues_to_a_stop(run: Path) -> None:
     assert found[3] == drawn
 
 
+def test_no_sampling_is_greedy_at_any_temperature(words: Path) -> None:
+    model = harness.ElmanLM(path=str(words), device="cpu")
+    settings = {"until": None, "max_gen_toks": 20, "do_sample": False, "temperature": 1.5}
+    rows = [(CONTEXT, settings), (CONTEXT, {"max_gen_toks": 20, "temperature": None})]
+    found = model.generate_until(requests("generate_until", rows))
+    assert found == [elman.load(words).generate(CONTEXT, max_tokens=20, temperature=0)] * 2
+
+
 def test_wrong_arguments_are_refused(words: Path) -> None:
     with pytest.raises(elman.ElmanError, match="pretrained"):
         harness.ElmanLM(path=str(words), pretrained="x")

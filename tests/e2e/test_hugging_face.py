@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import elman
 from elman.base.errors import UsageError
@@ -204,6 +205,12 @@ def test_classes_of_texts(elman: Elman, tmp_path: Path, write: Callable, pair: C
         expected = elman_load(run).classify(text).probabilities
         scores = {row["label"]: row["score"] for row in found}
         assert scores == pytest.approx(expected, abs=1e-5)
+    with torch.no_grad():  # a batch with an empty text
+        batch = pipe.tokenizer(["", texts[0]], padding=True, return_tensors="pt")
+        both = pipe.model(**batch).logits.softmax(1)
+    for text, row in zip(["", texts[0]], both, strict=True):
+        expected = elman_load(run).classify(text).probabilities
+        assert row.tolist() == pytest.approx(list(expected.values()), abs=1e-5)
     elman("convert", folder, tmp_path / "back").ok()
     assert elman_load(tmp_path / "back").classify(texts[0]) == elman_load(run).classify(texts[0])
 
@@ -241,3 +248,42 @@ def test_a_folder_without_its_weights_is_an_error(
     del settings["elman"]
     (tmp_path / "cut" / "config.json").write_text(json.dumps(settings))
     assert elman("convert", tmp_path / "cut", tmp_path / "back").code == 1
+
+
+def _index(folder: Path, content: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(content)
+
+
+def _header(folder: Path, content: str) -> None:
+    weights = folder / "model.safetensors"
+    save_file(load_file(weights), weights, {"elman": content})
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda folder: _index(folder, "[1]"), "model.safetensors.index.json is damaged"),
+        (lambda folder: _index(folder, '{"weight_map": [1]}'), "index.json is damaged"),
+        (lambda folder: _header(folder, "[1]"), "model.safetensors is damaged"),
+        (lambda folder: _header(folder, "5"), "model.safetensors is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_an_error(
+    words: Path, elman: Elman, tmp_path: Path, damage: Callable[[Path], None], says: str
+) -> None:
+    folder = tmp_path / "folder"
+    elman("convert", words, folder, "--to", "hf").ok()
+    damage(folder)
+    assert says in elman("convert", folder, tmp_path / "back").error[0]
+    assert not (tmp_path / "back").exists()
+
+
+def test_a_vocabulary_of_another_model_is_an_error(
+    words: Path, model: Path, elman: Elman, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    elman("convert", words, folder, "--to", "hf").ok()
+    shutil.copyfile(model / "tokenizer.json", folder / "tokenizer.json")
+    refused = elman("convert", folder, tmp_path / "back")
+    assert (refused.code, "the vocabulary has" in refused.error[0]) == (1, True)
+    assert not (tmp_path / "back").exists()

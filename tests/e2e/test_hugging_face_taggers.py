@@ -147,6 +147,15 @@ def test_an_empty_text_has_no_labels(made: Callable) -> None:
     assert pipe(" ") == []
 
 
+def test_an_empty_text_in_a_batch_changes_nothing(made: Callable) -> None:
+    pipe = transformers.pipeline("token-classification", str(made("speech")[1]))
+    tokenizer, model = pipe.tokenizer, pipe.model
+    with torch.no_grad():
+        alone = model(**tokenizer("the book", return_tensors="pt")).logits[0]
+        both = model(**tokenizer(["", "the book"], padding=True, return_tensors="pt")).logits
+    torch.testing.assert_close(both[1], alone)
+
+
 def test_pretrained_vectors_are_refused(made: Callable, elman: Elman, tmp_path: Path) -> None:
     data = made("speech")[0].parent / "train.conllu"
     (tmp_path / "v.txt").write_text("the 0.1 0.2\nbook 0.3 0.4\n")

@@ -67,4 +67,17 @@ def test_models_without_layers_get_a_sentence(elman: Elman, toy: Path, tmp_path:
     elman("train", "ngram", toy, "--order", 2, "--out", out).ok()
     refused = elman("inside", out, "the")
     assert refused.code == 2
-    assert "is a ngram model, not a recurrent one" in refused.error[0]
+    assert "has no recurrent layers to look into" in refused.error[0]
+
+
+def test_a_picture_is_where_it_is_said_to_be(elman: Elman, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = tmp_path / "new" / "inside.svg"
+    elman("inside", model, "the", "--plot", drawn).ok()
+    assert drawn.read_text(encoding="utf-8").startswith("<?xml")
+    refused = elman("inside", model, "the", "--plot", tmp_path / "inside")
+    assert (refused.code, refused.error[1]) == (2, "end the name in .png, .svg or .pdf")
+    elman("inside", model, "the", "--plot", tmp_path / "inside.xyz")
+    refused = elman("evaluate", model, drawn, "--novelty", "--curve", tmp_path / "curve")
+    assert "no suffix" in refused.error[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]

@@ -18,6 +18,7 @@ import pytest
 from live import call, serving
 
 from elman.base.cache import cache_folder
+from elman.base.errors import ElmanError
 from elman.lab.claims import CLAIMS
 
 Elman = Callable[..., Any]
@@ -75,6 +76,8 @@ def test_the_list_does_not_note_a_run_with_fewer_seeds(elman: Elman) -> None:
         (("lab", "run", "C3", "--knob", "x"), "the knob 'bias' cannot be 'x'"),
         (("lab", "run", "C3", "--knob", "1000"), "the knob 'bias' cannot be '1000'"),
         (("lab", "run", "C3", "--export", "x.pdf"), "x.pdf is neither a notebook nor a page"),
+        (("lab", "run", "C3", "--minutes", "nan"), "--minutes cannot be nan"),
+        (("lab", "run", "C3", "--minutes", "-1"), "--minutes cannot be -1"),
         (("lab", "run", "--all", "--knob", "1"), "--knob and --export are for one claim"),
     ],
 )
@@ -114,6 +117,36 @@ def test_one_experiment_at_a_time_over_http() -> None:
         last = json.loads(events[-2])
         assert last["verdict"] == last["result"]["verdict"] == "holds"
         assert last["figure"]["panels"]
+
+
+def test_the_progress_is_closed_after_a_failure(
+    elman: Elman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal it hides the cursor."""
+    closed = []
+
+    class Display:
+        def close(self) -> None:
+            closed.append(True)
+
+    def fail(*_: object) -> None:
+        raise ElmanError("out of seeds", "sow some")
+
+    monkeypatch.setattr("elman.terminal.progress.display", Display)
+    monkeypatch.setattr("elman.lab.running.run", fail)
+    assert elman("lab", "run", "C3").error[0] == "out of seeds"
+    assert closed == [True]
+
+
+def test_places_for_results_are_checked_before_the_run(
+    elman: Elman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / "folder.html").mkdir()
+    monkeypatch.setattr("elman.lab.running.run", lambda *_: pytest.fail("it ran"))
+    wrong = (("--out", "file"), ("--export", "file/x.html"), ("--export", "folder.html"))
+    for option, place in wrong:
+        assert str(tmp_path) in elman("lab", "run", "C3", option, tmp_path / place).error[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

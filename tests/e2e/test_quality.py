@@ -45,6 +45,10 @@ def test_stdin(elman: Elman) -> None:
     assert "copied" not in out
 
 
+def test_stdin_is_read_once(elman: Elman) -> None:
+    assert elman("quality", "-", "-", stdin="some text\n").error[0] == "stdin can be read only once"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -41,7 +41,9 @@ def test_a_recipe_is_found_and_trains(elman: Elman, toy: Path, tmp_path: Path) -
 def test_bad_requests(elman: Elman, toy: Path, tmp_path: Path) -> None:
     message, hint = elman("search", "lm", toy, "--minutes", 0).error
     assert "--minutes cannot be 0" in message
-    assert hint == "use more than 0"
+    assert hint == "use a finite number above 0"
+    message, _ = elman("search", "lm", toy, "--trial-minutes", "inf").error
+    assert "--trial-minutes cannot be inf" in message
     message, _ = elman("search", "lm", toy, "--steps", 9, "--trial-minutes", 1).error
     assert "given twice" in message
     message, hint = elman("search", "lmm", toy, "--out", tmp_path / "out").error
@@ -49,7 +51,7 @@ def test_bad_requests(elman: Elman, toy: Path, tmp_path: Path) -> None:
     assert "lm" in hint
     message, _ = elman("search", "lm", tmp_path / "no.txt", "--out", tmp_path / "out").error
     assert "no.txt" in message
-    assert not (tmp_path / "out" / "search.json").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

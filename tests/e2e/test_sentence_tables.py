@@ -183,6 +183,21 @@ def test_wrong_tables_are_refused(elman: Elman, counted: Path, file: Any) -> Non
     assert "--column NAME reads a table" in elman("score", counted, table).ok().err
 
 
+def test_names_of_columns_are_escaped(elman: Elman, counted: Path, file: Any) -> None:
+    table = file("t.csv", '"part of\na name",sentence\n1,the book\n')
+    (first, _) = rows(elman("score", counted, table, "--column", "sentence").ok().out)
+    assert first[r"part of\na name"] == "1"
+
+
+@pytest.mark.parametrize("options", [(), ("--column", "sentence")])
+def test_an_empty_separator_is_refused(
+    elman: Elman, counted: Path, file: Any, options: tuple[str, ...]
+) -> None:
+    for command in ("score", "pairs"):
+        found = elman(command, counted, file("t.csv", CSV), "--separator", "", *options)
+        assert (found.code, found.error[0]) == (2, "--separator cannot be empty")
+
+
 def test_pairs_of_columns(elman: Elman, counted: Path, file: Any) -> None:
     table = file(
         "pairs.csv",
@@ -249,6 +264,11 @@ def test_wrong_pairs_are_refused(
     found = elman("pairs", counted, table, *options)
     assert found.code == 2
     assert any(part in found.error[1] for part in hint.split("|"))
+
+
+def test_pairs_with_one_half_are_no_pairs(elman: Elman, counted: Path, file: Any) -> None:
+    found = elman("pairs", counted, file("t.csv", "good,bad\nthe book,\n,the exam\n"))
+    assert (found.code, "fill both columns" in found.error[1]) == (1, True)
 
 
 def test_blank_lines_are_no_sentences(elman: Elman, write: Any) -> None:

@@ -39,10 +39,13 @@ def check(
 ) -> None:
     """Describe a text: size, damage, vocabulary, tokenizer."""
     from elman.evaluate.data_check import check as look
-    from elman.text.converting import utf8_files
+    from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT
 
-    found = look(utf8_files(files, encoding, column=column or TEXT))
+    files = utf8_files(files, encoding)
+    texts = utf8_files(files, column=column or TEXT)
+    check_column(column, files, texts)
+    found = look(texts)
     if json:
         result_json(found)
     else:

@@ -51,7 +51,7 @@ def embed(
         ),
     ] = False,
     neighbours: Annotated[
-        int | None, option("K", "How many nearest words to show. [default: 10]", min=0)
+        int | None, option("K", "How many nearest words to show. [default: 10]", min=1)
     ] = None,
     out: Annotated[
         Path | None, option("FILE", "Write the lines' vectors here: .npz, .h5 or .safetensors.")
@@ -79,12 +79,13 @@ def embed(
             raise UsageError("--json and --out are two outputs", "give one of them")
     handle = load(model, device=device)
     in_context = layers is not None or not isinstance(handle, LM)
-    if in_context and (kind is not None or not hasattr(handle, "contextual")):
+    if in_context and not hasattr(handle, "contextual"):
         raise UsageError(
-            f"{model} is {handle.what}, "
-            + ("which has no --kind" if kind else "which gives no vectors of words"),
-            "use --layers, or another language model",
+            f"{model} is {handle.what}, which gives no vectors of words",
+            "use a language model, recurrent or bidirectional",
         )
+    if in_context and kind is not None:
+        raise UsageError(f"{model} is {handle.what}, which has no --kind", "use --layers")
     if carry_state and not in_context:
         raise UsageError("--carry-state is for vectors of words in context", "add --layers top")
     if not in_context and out is None and kind in (None, "word"):

@@ -121,12 +121,25 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
-    from elman.text.converting import utf8_files
+    from elman.evaluate.pictures import check_suffix
+    from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT
 
+    drawn = [value for one, value in of_tasks.items() if one.draw is not None]
+    for path in filter(None, [curve, *drawn]):  # before what may take minutes
+        check_suffix(Path(path))
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
     )
+    if novelty or suite is not None:
+        unread = {"batch_size": batch_size, "beside": beside, "column": column}
+        unread |= {one.name: value for one, value in of_tasks.items()}
+        unread |= {"suite": suite, "context": context} if novelty else {}
+        for key, value in unread.items():
+            if value is not None:
+                flag = f"--{key.replace('_', '-')}"
+                measure = "--novelty" if novelty else "--suite"
+                raise UsageError(f"{flag} has no effect with {measure}", f"drop {flag}")
     if encoding is not None:
         data = utf8_files(data, encoding)
     of_novelty = {"index": index, "tokens": tokens, "seed": seed, "curve": curve}
@@ -150,7 +163,7 @@ def evaluate(
         talk_notes(lm.notes)
         _judge(lm.judge(data, suite=suite, context=context, as_is=as_is), json=json)
         return
-    found, evaluations = {}, {}
+    found, evaluations = dict[str, dict[str, Any]](), dict[str, Any]()
     for name in (model, *(beside or ())):
         handle = adapted(load(name, device=device, quantise=quantise), ways, tune)
         talk_notes(getattr(handle, "notes", ()))
@@ -172,7 +185,9 @@ def evaluate(
             if key in of_lms:
                 given[key] = value
         if isinstance(handle, LM):
-            data = utf8_files(data, column=column or TEXT)
+            texts, data = data, utf8_files(data, column=column or TEXT)
+            if not found:  # the files of the first model are those that were typed
+                check_column(column, texts, data)
         evaluation = evaluations[name] = handle.evaluate(data, **given)
         talk_notes(reading_notes(getattr(evaluation, "reads_as", "")))
         if impossible := getattr(evaluation, "impossible", 0):
@@ -186,7 +201,9 @@ def evaluate(
             talk_notes([f"{share} have undefined estimates: {UNDEFINED}"])
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
-            exact_model = adapted(load(name, device=device), ways)
+            exact_model: Any = load(name, device=device)
+            if ways or tune:  # with the settings that were found, to see the rounding alone
+                exact_model = handle.applied_to(exact_model)
             exact = exact_model.evaluate(data, **given).perplexity
         found[name] = asdict(evaluation) | ({} if exact is None else {"exact_perplexity": exact})
         if ways or tune:

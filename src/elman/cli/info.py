@@ -55,6 +55,9 @@ def info(
 ) -> None:
     """Describe a model: parts, kernels, training, results."""
     if verify:
+        for name, given in (("--held-out", held_out), ("--plot", plot)):
+            if given:
+                raise UsageError(f"{name} has no effect with --verify", f"drop {name}")
         _verify(located(model), json)
         return
     from elman.api import LM, load
@@ -113,7 +116,8 @@ def _draw(about: dict[str, Any], path: Path) -> None:
 
 def _language_model(about: dict[str, Any]) -> str:
     tokenizer = about["tokenizer"]
-    what = f"a {about['kind']} language model"
+    is_onnx = about["kind"] == "onnx"
+    what = "a language model in ONNX" if is_onnx else f"a {about['kind']} language model"
     if "task" in about and (task := task_named(about["task"])).fit is not None:
         what = task.what
     return f"{what} over {tokenizer['vocab_size']:,} tokens ({tokenizer['kind']})"

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +15,8 @@ import typer
 
 from elman.base.counting import counted
 from elman.base.errors import UsageError
-from elman.base.files import write_text
+from elman.base.files import explained, make_folder, owned_folder, write_text
+from elman.runs.new_folder import missing, remove_empty
 from elman.terminal.console import duration, number, result, result_json, table, talk
 from elman.terminal.options import Device, Json, argument, option
 
@@ -110,6 +111,11 @@ def run(
     from elman.lab.running import run as run_experiment
     from elman.runs.machine import machine
 
+    for folder in (out, None if export is None else export.parent):
+        if folder is not None:
+            _check_writable(folder)
+    if export is not None and export.is_dir():
+        raise UsageError(f"{export} is a folder", "name a file")
     chosen = list(experiments()) if claim is None else [experiment_named(claim)]
     device = machine(device).device
     table_rows = []
@@ -117,10 +123,9 @@ def run(
         value = None if knob is None else experiment.knob.parse(knob)
         how: dict[str, Any] = {"seeds": seeds, "first_seed": first_seed, "size": size}
         how |= {"device": device, "minutes": minutes, "jobs": jobs, "knob": value}
-        show = _Stream() if stream else _Progress(experiment, seeds)
-        with _terminable():
+        made = _Stream() if stream else _Progress(experiment, seeds)
+        with closing(made) as show, _terminable():
             found = run_experiment(Run(experiment=experiment, **how), show.row, show.ended)
-        show.close()
         remember(experiment, found)
         if out is not None:
             _keep(experiment, found, out)
@@ -157,6 +162,18 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise an error before an experiment of hours whose results could not be kept."""
+    made = missing(folder)
+    try:
+        with explained(folder):
+            make_folder(folder)
+            with owned_folder(folder):
+                pass
+    finally:
+        remove_empty(made)
 
 
 def _keep(experiment: Experiment, found: Result, out: Path) -> None:

@@ -55,6 +55,8 @@ def neighbours(
     if file == "-" and not sentences:
         raise UsageError("stdin can be read only once", "add --in SENTENCE")
     wanted = handle.words(word)
+    if not wanted:
+        raise UsageError("there is no word to look for", "write one after FILE")
     queries = [
         (words, place)
         for words in map(handle.words, sentences or read_lines(file))

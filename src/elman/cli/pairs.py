@@ -14,6 +14,7 @@ from elman.cli.sentences import (
     Regions,
     Separator,
     With,
+    check_separator,
     in_utf8,
     open_readers,
     opened,
@@ -87,6 +88,7 @@ def pairs(
 
     policies = {"include_end": False, **options}
     Policies(**policies)
+    check_separator(separator)
     if region is not None and regions is None and separator is None:
         raise UsageError("--region needs --regions or --separator", "say how sentences are divided")
     with opened(in_utf8(file, encoding)) as rows:
@@ -217,7 +219,10 @@ class _Found:
         if left_out:
             self.notes.append(f"{counted(left_out, 'item')} left out: a sentence is missing")
         if not made:
-            raise ElmanError("no item has sentences in two conditions", "check --item")
+            raise ElmanError(
+                "no item has sentences in two conditions",
+                "check --item, or fill both columns of each pair",
+            )
         return made
 
     def _mean(self, place: int, key: tuple[str, Any], condition: str) -> float:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from elman.base.errors import ElmanError
+from elman.base.errors import ElmanError, UsageError
 from elman.terminal.console import (
     number,
     reading_notes,
@@ -52,6 +52,8 @@ def quality(
     from elman.evaluate.text_quality import check_unit
 
     check_unit(unit)
+    if text.count("-") > 1:
+        raise UsageError("stdin can be read only once", "write - once")
     lm = None if by is None else load(by, device=device, kind=LM)
     found = []
     for name in text:

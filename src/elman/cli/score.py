@@ -17,6 +17,7 @@ from elman.cli.sentences import (
     Regions,
     Separator,
     With,
+    check_separator,
     in_utf8,
     no_sentences,
     open_readers,
@@ -109,6 +110,7 @@ def score(
     file = in_utf8(file or "-", encoding)
     if index is not None and not why:
         raise UsageError("--index has no effect without --why", "add --why, or drop it")
+    check_separator(separator)
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
     )
@@ -264,7 +266,7 @@ def show(columns: Sequence[str], rows: Iterator[dict[str, Any]], *, json: bool) 
         result_json_list(rows)
         return
     first = list(islice(rows, 1))  # raise errors before anything is printed
-    result("\t".join(columns))
+    result("\t".join(map(_cell, columns)))  # a name in a table may have line ends
     for row in chain(first, rows):
         result("\t".join(map(_cell, row.values())))
 

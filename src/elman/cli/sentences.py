@@ -43,6 +43,11 @@ def in_utf8(file: str, encoding: str | None) -> str:
     return names[0]
 
 
+def check_separator(separator: str | None) -> None:
+    if separator == "":
+        raise UsageError("--separator cannot be empty", "name a mark, such as --separator '|'")
+
+
 @contextmanager
 def opened(file: str) -> Iterator[Table]:
     """A table from a file, or from stdin if `file` is `-`."""

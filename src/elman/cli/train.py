@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Signature
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -238,13 +239,11 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
                 lambda: (texts_of(task, texts, passed, options.encoding), {})
             )
             if task.reads_columns and ranks.is_leader:
+                from elman.text.converting import check_column
                 from elman.text.records import plain_sheets
 
-                if column is not None and any(texts) and [*texts] == [data, valid, test]:
-                    raise UsageError(
-                        f"--column {column} has no effect: none of the files is a table",
-                        "drop it, or give .jsonl, .parquet, .csv or .tsv files",
-                    )
+                if any(texts):
+                    check_column(column, chain(*texts), (*data, *valid, *test))
                 console.talk_notes(plain_sheets((*data, *valid, *test)))
             training = Training(task, data, valid, test, settings, options, passed, ranks=ranks)
             for action, value in actions:

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from elman.base.errors import ElmanError, UsageError
-from elman.base.files import explain
+from elman.base.files import replacing
 
 if TYPE_CHECKING:  # it imports torch, which other pictures do not need
     from elman.evaluate.inside import Inside
@@ -100,10 +100,20 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+HINT = "end the name in .png, .svg or .pdf"
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name without a suffix: matplotlib would add one."""
+    if not path.suffix:
+        raise UsageError(f"{path} has no suffix that says the format", HINT)
+
+
 def save(figure: Any, path: Path) -> None:
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise explain(error, path) from error
-    except ValueError as error:  # an unknown suffix
-        raise UsageError(f"{path}: {error}", "end the name in .png, .svg or .pdf") from error
+    """Write a figure in the format of the name's suffix; make the folder."""
+    check_suffix(path)
+    with replacing(path, durable=False) as temporary:
+        try:
+            figure.savefig(temporary, dpi=150)
+        except ValueError as error:  # an unknown suffix
+            raise UsageError(f"{path}: {error}", HINT) from error

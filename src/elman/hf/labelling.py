@@ -17,7 +17,20 @@ from elman.base.errors import UsageError
 from elman.hf.configuration import ElmanModel, left_aligned, moved
 
 
-class ElmanForSequenceClassification(ElmanModel):
+class _Labelling(ElmanModel):
+    def _without_empty(
+        self, tokens_BT: Tensor, mask_BT: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Let an empty text in a batch, all padding, be one token of padding."""
+        if mask_BT is None or bool((real_B := mask_BT.bool().any(1)).all()):
+            return tokens_BT, mask_BT
+        tokens_BT, mask_BT = tokens_BT.clone(), mask_BT.clone()
+        tokens_BT[~real_B, 0] = self.config.pad_token_id
+        mask_BT[~real_B, 0] = 1
+        return tokens_BT, mask_BT
+
+
+class ElmanForSequenceClassification(_Labelling):
     """One label for a text."""
 
     def forward(
@@ -34,6 +47,7 @@ class ElmanForSequenceClassification(ElmanModel):
         if not input_ids.shape[1]:  # an empty text is read as one boundary token, as in training
             input_ids = input_ids.new_full((len(input_ids), 1), self.config.pad_token_id).long()
             attention_mask = None
+        input_ids, attention_mask = self._without_empty(input_ids, attention_mask)
         tokens_BT, lengths_B, _ = left_aligned(input_ids, attention_mask)
         if lengths_B is None:
             lengths_B = torch.full((len(tokens_BT),), tokens_BT.shape[1])
@@ -43,7 +57,7 @@ class ElmanForSequenceClassification(ElmanModel):
         return output if return_dict is not False else output.to_tuple()
 
 
-class ElmanForTokenClassification(ElmanModel):
+class ElmanForTokenClassification(_Labelling):
     """A label for every word, given at each of its tokens."""
 
     def forward(
@@ -59,7 +73,8 @@ class ElmanForTokenClassification(ElmanModel):
             raise UsageError("this model reads token ids", "give input_ids")
         num_rows, num_steps = input_ids.shape
         if num_steps:
-            tokens_BT, lengths_B, places_BT = left_aligned(input_ids, attention_mask)
+            padded = self._without_empty(input_ids, attention_mask)
+            tokens_BT, lengths_B, places_BT = left_aligned(*padded)
             if lengths_B is None:
                 lengths_B = torch.full((num_rows,), num_steps)
             logits_BTN = moved(self.network(tokens_BT, lengths_B), places_BT)

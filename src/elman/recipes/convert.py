@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def convert(
     With `layout` (plain or compact), an n-gram model becomes a run folder of that layout, with
     numbers of few bits if `quantise` gives them: 8, or 8,6 for probabilities and back-off weights.
     """
+    options = {"quantise": quantise, "side": side, "layout": layout}
     if out.lower().endswith(".json"):
+        _check_unused({"to": to, **options}, "a tokenizer.json")
         return {**_write_tokenizer(model, Path(out)), "out": out}
     source, target = located(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
@@ -68,26 +71,32 @@ def convert(
         check_run_folder(source)  # names the run folder that may be meant
     if to is not None and to not in FORMS:
         raise UsageError(f"no model converts to '{to}'", nearest(to, FORMS))
-    if to is not None and (is_file or quantise is not None or side is not None):
-        raise UsageError("--to hf writes a folder of whole weights", "name a new folder alone")
-    if to is not None or (to_folder and is_hugging_face(source)):
-        write = read_hugging_face if to is None else write_hugging_face
-        return {**write(source, target), "out": out}
-    if out.lower().endswith(ONNX_FILE):
-        if side is not None:
-            raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
+    if to is not None:
+        if is_file or any(value is not None for value in options.values()):
+            raise UsageError("--to hf writes a folder of whole weights", "name a new folder alone")
+        return {**write_hugging_face(source, target), "out": out}
+    if to_folder and is_hugging_face(source):
+        _check_unused(options, "a folder for transformers")
+        return {**read_hugging_face(source, target), "out": out}
+    is_onnx, is_vectors = out.lower().endswith(ONNX_FILE), out.lower().endswith(VECTOR_FILES)
+    if layout is not None and (not to_folder or side is not None):
+        raise UsageError("a layout is that of a run folder", "name a new folder alone")
+    if side is not None and not is_vectors:
+        raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
+    if quantise is not None and not (to_folder or is_onnx):
+        raise UsageError(
+            f"--quantise has no effect on a {target.suffix} file",
+            "name a new folder or a .onnx file, or drop --quantise",
+        )
+    if is_onnx:
         return {**write_onnx(source, target, quantise), "out": out}
-    if layout is not None or (quantise not in (None, "int8") and to_folder):
-        if not to_folder or side is not None:
-            raise UsageError("a layout is that of a run folder", "name a new folder alone")
+    if layout is not None or quantise not in (None, "int8"):
         (write_layout,) = (task.convert_layout for task in all_tasks() if task.convert_layout)
         return {**imported(write_layout)(source, target, layout, quantise), "out": out}
     if quantise is not None:
         return {**_write_int8(source, target), "out": out}
-    if out.lower().endswith(VECTOR_FILES):
+    if is_vectors:
         return {**_write_vectors(source, target, side), "out": out}
-    if side is not None:
-        raise UsageError("only word vectors have a side", "drop it, or write a .vec file")
     # First the task whose files these are: asking another one may mean importing torch.
     ours = list(all_tasks())
     ends = [name.lower().endswith for name in (str(source), out)]
@@ -98,6 +107,13 @@ def convert(
             return {**found, "out": out}
     what = f"the folder {out}" if to_folder else f"'{target.suffix}'"
     raise UsageError(f"{model} cannot be converted to {what}", possible)
+
+
+def _check_unused(options: Mapping[str, str | None], what: str) -> None:
+    """Refuse options that a conversion does not read."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"--{name} has no effect on {what}", f"drop --{name}")
 
 
 def _write_int8(source: Path, target: Path) -> dict[str, Any]:

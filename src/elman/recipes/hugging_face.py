@@ -80,13 +80,20 @@ def read_hugging_face(source: Path, target: Path) -> dict[str, Any]:
     from elman.train import checkpoint
 
     content = read_json(source / CONFIG_FILE)
-    config = run_config(content.get(MODEL_TYPE), source / CONFIG_FILE)
+    if not isinstance(content.get(MODEL_TYPE), dict):
+        raise damaged(source / CONFIG_FILE, f"it has no entry '{MODEL_TYPE}'")
+    config = run_config(content[MODEL_TYPE], source / CONFIG_FILE)
     form = _form(task_named(config.task), str(source))
     tensors, header = _weights(source)
     with filling(target, CONFIG_FILE) as folder:
         with intact(source / CONFIG_FILE):
             vocabulary = form.restore(source, folder)
             model = form.build(config, content)
+        if (size := header.get("vocab_size", vocabulary.vocab_size)) != vocabulary.vocab_size:
+            raise ElmanError(
+                f"{source}: the vocabulary has {vocabulary.vocab_size} entries, the model's {size}",
+                "copy the whole folder: a file of it is that of another model",
+            )
         checkpoint.load_weights(model, tensors, source / MODEL_FILE)
         checkpoint.write(folder / MODEL_FILE, model.state_dict(), {**header, **about(vocabulary)})
         text = (
@@ -122,8 +129,9 @@ def _weights(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
     names = [MODEL_FILE]
     if (source / INDEX_FILE).is_file():  # save_pretrained divides large models
-        shards = read_json(source / INDEX_FILE).get("weight_map", {}).values()
-        names = [Path(str(name)).name for name in dict.fromkeys(shards)]
+        with intact(source / INDEX_FILE):
+            shards = read_json(source / INDEX_FILE)["weight_map"].values()
+            names = [Path(name).name for name in dict.fromkeys(shards)]
     tensors: dict[str, Any] = {}
     header: dict[str, Any] = {}
     for name in names:
@@ -136,7 +144,7 @@ def _weights(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
                     tensors[key.removeprefix(PREFIX)] = tensor
         except FileNotFoundError as error:
             raise ElmanError(f"{source} has no {name}", "copy the whole folder") from error
-        except (SafetensorError, ValueError) as error:
+        except (SafetensorError, TypeError, ValueError) as error:
             raise damaged(source / name, str(error)) from error
     return tensors, header
 

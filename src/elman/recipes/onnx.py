@@ -28,6 +28,7 @@ rounding; it is about 1e-6 as a rule."""
 def write_onnx(source: Path, target: Path, quantise: str | None) -> dict[str, Any]:
     """Write the graphs of a run, and check each with onnxruntime on random input."""
     from elman.nn.onnx.files import difference, model_bytes, need_onnx  # imports torch
+    from elman.nn.onnx.tracing import REPORT_IT
     from elman.tasks.onnx_files import FORMAT
     from elman.train import int8_files
 
@@ -61,7 +62,7 @@ def write_onnx(source: Path, target: Path, quantise: str | None) -> dict[str, An
                 raise ElmanError(
                     f"onnxruntime computes other numbers than the model (apart by {found:.1g}) "
                     f"from the {graph.name} graph",
-                    "keep the run folder, and report the settings in its config.json",
+                    REPORT_IT,
                 )
             apart = max(apart, found)
             with explained(path):

@@ -28,8 +28,8 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ from elman.recipes.search_study import (
     seconds_of,
 )
 from elman.recipes.speed import Interrupted, training_speed
+from elman.runs.new_folder import missing, remove_empty
 from elman.tasks import task_named
 from elman.train.report import Report
 
@@ -111,8 +112,7 @@ def open_search(
         "settings": dict(settings or {}),
         "seed": seed,
     }
-    make_folder(folder)
-    with locked(folder):
+    with _made(folder), locked(folder):
         path = folder / SEARCH_FILE
         if not path.is_file():
             if any(folder.iterdir()):
@@ -161,6 +161,17 @@ def open_search(
         if not study.get_trials(deepcopy=False):
             study.enqueue_trial({one.name: one.start for one in search.space})
     return search
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make a folder; at the end, remove what was made and is empty."""
+    made = missing(folder)
+    try:
+        make_folder(folder)
+        yield
+    finally:
+        remove_empty(made)
 
 
 def run(

@@ -49,6 +49,12 @@ def require(path: Path, *names: str) -> None:
 def check_run_folder(path: Path) -> None:
     """Check that `path` is a run folder; propose one in the error's hint."""
     if path.is_file():
+        from elman.ngrams.arpa_files import is_arpa
+
+        if is_arpa(path):
+            raise UsageError(
+                f"{path} is an ARPA file, not a run folder", "name the folder of a run"
+            )
         raise UsageError(
             f"{path} is neither a run folder nor an ARPA file: no line of it says \\data\\",
             "name the folder that `elman train` wrote, or a model in ARPA format",

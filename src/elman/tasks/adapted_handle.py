@@ -70,6 +70,11 @@ class AdaptedLM(LM):
         with reading(self.model):
             return memory_of(self.model, self.model.initial_state(1))
 
+    def applied_to(self, base: LM) -> AdaptedLM:
+        """Another model, or the same in another form, that adapts with these settings."""
+        scale = _Scales(base, self.settings[0].adapt)
+        return AdaptedLM(base, adapt(base.model, self.settings, scale), self.settings)
+
     def after(self, text: str | Sequence[int]) -> AdaptedLM:
         """The model after reading a text, with what it has learnt and cached."""
         ids = np.asarray(self._ids(text), np.int64)

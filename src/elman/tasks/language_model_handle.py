@@ -163,10 +163,10 @@ class LM(Measuring, Continuing):
         """
         model = self.model
         if not isinstance(model, RecurrentLM):
-            what = "is a mixture" if self.parts else f"is a {self.kind} model"
+            has = "is a mixture, which has" if self.parts else "has"
             raise UsageError(
-                f"{self.name} {what}, not a recurrent one: it has no layers to look into",
-                "name one of its parts" if self.parts else "train a recurrent one",
+                f"{self.name} {has} no recurrent layers to look into",
+                "name one of its parts" if self.parts else "name the run of a recurrent model",
             )
         ids = [self.tokenizer.boundary_id, *self._ids(text)]
         spellings = [self.tokenizer.token(token) for token in ids]

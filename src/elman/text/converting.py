@@ -64,6 +64,15 @@ def utf8_files(
     ]
 
 
+def check_column(column: str | None, before: Iterable[str], after: Iterable[str]) -> None:
+    """Refuse a --column beside files of which none is a table: reading changed no name."""
+    if column is not None and list(before) == list(after):
+        raise UsageError(
+            f"--column {column} has no effect: none of the files is a table",
+            "drop it, or give .jsonl, .parquet, .csv or .tsv files",
+        )
+
+
 def _in_utf8(name: str, encoding: str | None) -> list[str]:
     if name == STDIN:
         stdin = _pieces(sys.stdin.buffer, "stdin", encoding or "utf-8")

@@ -140,7 +140,10 @@ def _text_rows(
         if number == 1 and has_header:
             expected, size = map(int, line.split())
             if not size or not expected:
-                raise ElmanError(f"{path}, line 1: vectors of {size} numbers for {expected} words")
+                raise ElmanError(
+                    f"{path}, line 1: vectors of {size} numbers for {expected} words",
+                    "is it a file of word vectors, as word2vec or GloVe write them?",
+                )
             continue
         if max_words and found == max_words:
             return

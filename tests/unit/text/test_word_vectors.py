@@ -95,6 +95,7 @@ def test_a_broken_file_is_a_sentence(tmp_path: Path, data: bytes, sentence: str)
     with pytest.raises(ElmanError, match=sentence) as caught:
         read_word_vectors(path)
     assert "x.txt" in str(caught.value)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

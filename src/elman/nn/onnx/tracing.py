@@ -38,6 +38,8 @@ LARGEST_SIZE = 1 << 31
 SMALLEST_PRIME = 11
 MOST_SIZES = 8
 """Sizes of a function that vary, at most."""
+REPORT_IT = "keep the run folder, and report the settings in its config.json"
+"""The hint for models that have no form for ONNX."""
 DECISIONS = ("_local_scalar_dense", "all")
 """Operations from tensors to numbers, by which Python decides what to compute. What it decides for
 the examples holds for the graph; `files.difference` checks it."""
@@ -138,7 +140,8 @@ class Graph:
         if id(tensor) not in root.constants:
             if any(self.varies(size) for size in tensor.shape):
                 raise ElmanError(
-                    "a part of the model does not depend on its input in a way that ONNX can follow"
+                    "a part of the model depends on its input in a way that ONNX cannot follow",
+                    REPORT_IT,
                 )
             name = root.weights.get(id(tensor)) or self.new_name("constant")
             root.constants[id(tensor)] = name
@@ -223,7 +226,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         write = OPERATORS.get(kind)
         if write is None:
-            raise ElmanError(f"ONNX has no form for the operation {kind} of this model")
+            raise ElmanError(f"ONNX has no form for the operation {kind} of this model", REPORT_IT)
         names = write(Call(graph, args, kwargs or {}, result))
         for tensor, name in zip(
             [result] if isinstance(result, Tensor) else result,
