@@ -147,8 +147,8 @@ class Tile:
 TILES: dict[str, Tile] = {
     "narrow": Tile(16, 16, 128),
     "gate": Tile(64, 16, 128),
-    "cell": Tile(64, 32, 64, stages=4),
-    "product_slopes": Tile(64, 64, 64, stages=4),
+    "cell": Tile(64, 16, 64, stages=4),
+    "product_slopes": Tile(64, 64, 64, stages=6),
     "narrow_slopes": Tile(64, 16, 128),
 }
 LOOPS = {"cell": 1, "product_slopes": 2}
