@@ -125,12 +125,15 @@ class Forks:
         """
         servers = [self._free.get() for _ in range(self.number)]
         places = [folder / str(number) for number in range(self.number)]
-        for place, server in zip(places, servers, strict=True):
-            place.mkdir()
-            _send(server, Job(arguments, str(place), given=dict(constants or {}), warm_up=True))
-        for server in servers:
-            _receive(server)
-            self._free.put(server)
+        try:
+            for place, server in zip(places, servers, strict=True):
+                place.mkdir()
+                _send(server, Job(arguments, str(place), given=dict(constants or {}), warm_up=True))
+            for server in servers:
+                _receive(server)
+        finally:  # one that has ended is an error to the next as well, who would wait for ever
+            for server in servers:
+                self._free.put(server)
 
     def run(self, arguments: list[str], folder: Path, **how: Any) -> Ended:
         """Run `elman ARGUMENTS` in `folder`; `how` are other fields of `Job`."""
@@ -152,8 +155,11 @@ class Forks:
 
 def _send(server: subprocess.Popen[bytes], job: Job) -> None:
     assert server.stdin is not None
-    server.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-    server.stdin.flush()
+    try:
+        server.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
+        server.stdin.flush()
+    except BrokenPipeError:
+        raise RuntimeError(f"a fork server ended with status {server.wait()}") from None
 
 
 def _receive(server: subprocess.Popen[bytes]) -> dict[str, Any]:
