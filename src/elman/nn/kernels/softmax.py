@@ -203,6 +203,8 @@ def _scores(
                 if begin <= targets_N[start + n] < begin + own:
                     logprobs_N[start + n] = row[targets_N[start + n] - begin]
                 new = ranked(top)
+                if new == -np.inf:  # no word so far is possible: inf - inf would be NaN
+                    continue
                 total = F32(0.0)
                 for k in range(own):
                     total += exp(row[k] - new)
