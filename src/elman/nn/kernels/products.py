@@ -75,7 +75,13 @@ def kept_or(name: str, choose: Callable[[], str], allowed: Collection[str]) -> s
     choose now and keep it."""
     if _chosen.get(name) not in allowed:
         kept = _kept(name)
-        _chosen[name] = kept if kept and kept in allowed else _keep(name, choose())
+        if kept is None or kept not in allowed:
+            found = choose()
+            # Processes that train together choose at the same time: follow who was first.
+            kept = _kept(name)
+            if kept is None or kept not in allowed:
+                kept = _keep(name, found)
+        _chosen[name] = kept
     return _chosen[name]
 
 
