@@ -146,6 +146,30 @@ def test_scores_without_gradients(size: tuple[int, int, int], has_bias: bool, ha
             softmax.scores(hidden_NH[:1], weight_VH, bias_V, torch.tensor([outside]))
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_scores_where_a_whole_panel_is_impossible(half: bool) -> None:
+    if problem := blocks.problem() if half else mkl.onednn_problem():
+        pytest.skip(problem)
+    torch.manual_seed(0)
+    hidden_NH, weight_VH = torch.randn(9, 64), torch.randn(2000, 64)
+    bias_V = torch.zeros(2000).index_fill(0, torch.arange(1900), -torch.inf)
+    targets_N = torch.randint(1900, 2000, (9,))
+    targets_N[0] = 5
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        found_N = softmax.scores(hidden_NH, weight_VH, bias_V, targets_N)
+    exact_N = (hidden_NH @ weight_VH.t() + bias_V).log_softmax(1).gather(1, targets_N[:, None])
+    torch.testing.assert_close(found_N, exact_N[:, 0], rtol=0, atol=0.1 if half else 1e-4)
+
+
+def test_short_texts_are_scored_without_packing_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    if problem := mkl.onednn_problem():
+        pytest.skip(problem)
+    monkeypatch.setattr(softmax, "fastest", lambda *sizes: "oneDNN")
+    hidden_NH, weight_VH = torch.randn(64, 16), torch.randn(500, 16)
+    assert softmax.serves_scores(hidden_NH, weight_VH)
+    assert not softmax.serves_scores(hidden_NH[:63], weight_VH)
+
+
 def test_targets_outside_the_vocabulary_are_refused_in_bfloat16() -> None:
     hidden_NH, weight_VH, bias_V, targets_N = problem(61, 16, torch.float32)
     targets_N[3] = 61

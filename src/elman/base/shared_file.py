@@ -38,7 +38,8 @@ class SharedFile:
 
     def __init__(self, path: Path, num_bytes: int, num_threads: int) -> None:
         """`num_bytes` is about the size that the file will have."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+        self._descriptor = os.open(path, flags, 0o666)
         self._windows: dict[int, NDArray[np.uint8]] = {}
         self._lock = Lock()
         self._end = 0
@@ -76,7 +77,12 @@ class SharedFile:
 
     def _write(self, place: int, part: NDArray[np.uint8]) -> None:
         while len(part):
-            written = os.pwrite(self._descriptor, part.data, place)
+            if hasattr(os, "pwrite"):
+                written = os.pwrite(self._descriptor, part.data, place)
+            else:  # Windows
+                with self._lock:
+                    os.lseek(self._descriptor, place, os.SEEK_SET)
+                    written = os.write(self._descriptor, part.data)
             place, part = place + written, part[written:]
 
     def _fill(self, number: int, offset: int, part: NDArray[np.uint8]) -> bool:

@@ -39,6 +39,8 @@ class Updater:
         self.config, self.training, self.ranks = config, training, ranks
         self.device = parameters[0].device
         self.is_bf16 = training.is_bf16(self.device.type, trainable.model)
+        if ranks.size > 1:  # each has measured, and may have found otherwise
+            self.restore_arithmetic(ranks.from_leader(self.arithmetic))
         groups = () if trainable.unfreezing is None else trainable.unfreezing.groups
         self.optimiser = build(config, parameters, groups)
         self.advance: Update = self._advance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,14 @@ def _write(path: Path) -> bytes:
 
 
 def test_parts_are_at_their_places(tmp_path: Path) -> None:
+    assert _write(tmp_path / "a") == (tmp_path / "a").read_bytes()
+
+
+def test_parts_are_at_their_places_on_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no `pwrite` there."""
+    monkeypatch.delattr(os, "pwrite", raising=False)
     assert _write(tmp_path / "a") == (tmp_path / "a").read_bytes()
 
 

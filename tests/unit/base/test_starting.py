@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
+import weakref
 
 import pytest
 
-from elman.base.starting import with_room
+from elman.base.starting import collect_rarely, with_room
 
 
 def test_a_function_with_room_is_the_same_function() -> None:
@@ -46,3 +48,20 @@ def test_no_call_takes_memory_anew() -> None:
 
     program()
     assert worst[0] < 500
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_is_found_before_long() -> None:
+    before = gc.get_threshold()
+    try:
+        collect_rarely()
+        gone = weakref.ref(Cycle())
+        others = [[] for _ in range(20_000)]
+        assert others
+        assert gone() is None
+    finally:
+        gc.set_threshold(*before)

@@ -12,6 +12,8 @@ from elman.models.recurrent import RecurrentLMConfig
 from elman.nn.kernels import blocks, products
 from elman.nn.layer import halves_pay
 from elman.train import updating
+from elman.train.optimisers import OptimiserConfig
+from elman.train.ranks import Ranks
 from elman.train.training_config import LaneTrainingConfig, TrainingConfig
 from elman.train.updating import Updater
 
@@ -39,6 +41,22 @@ def test_a_resumed_run_computes_as_it_began(monkeypatch: pytest.MonkeyPatch) -> 
     other = updater("auto")
     other.restore_arithmetic({"precision": "bf16"})
     assert not other.is_bf16
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+def test_processes_that_train_together_compute_as_their_leader(
+    bench, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    monkeypatch.setattr(products, "_chosen", {})
+    monkeypatch.setattr(LaneTrainingConfig, "_halves_pay", lambda *_: precision == "float32")
+    ranks = Ranks(1, 2)
+    chosen = {"precision": precision, "products": {"16x64x256": "MKL"}}
+    monkeypatch.setattr(ranks, "from_leader", lambda make: chosen)
+    training, trainable = LaneTrainingConfig(precision="auto"), bench.task()
+    parameters = list(trainable.model.parameters())
+    made = Updater(trainable, parameters, OptimiserConfig(), training, ranks)
+    assert made.arithmetic() == chosen
 
 
 def test_states_of_earlier_versions_go_on_in_float32() -> None:

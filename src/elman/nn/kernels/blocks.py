@@ -90,11 +90,8 @@ class Panels:
         return [target.data_ptr() for target in self.targets]
 
 
-def product(
-    left_MK: Tensor, right: Panels, out_MN: Tensor, num_threads: int, times: int = 1
-) -> None:
-    """out = left times the first matrix of `right`; `left` has rows of even length. Repeats it
-    `times`, to time it."""
+def product(left_MK: Tensor, right: Panels, out_MN: Tensor, num_threads: int) -> None:
+    """out = left times the first matrix of `right`; `left` has rows of even length."""
     num_rows = len(left_MK)
     _product(
         num_rows=num_rows,
@@ -102,7 +99,6 @@ def product(
         left=left_MK,
         right=right.addresses[0],
         out=out_MN,
-        times=times,
     )
 
 
@@ -207,13 +203,12 @@ def multiply_panels(
 
 
 @pooled_loop
-def _product(left: Halves2, right: int, out: Floats2, times: int, first: int, last: int) -> None:
+def _product(left: Halves2, right: int, out: Floats2, first: int, last: int) -> None:
     inner, outer = left.shape[1], out.shape[1]
     most = max(FEWEST_AT_ONCE, min(MOST_AT_ONCE, LEFT_SIZE // inner // 16 * 16))
-    for _ in range(times):
-        for start in range(first, last, most):
-            rows = min(most, last - start)
-            left_address = left.ctypes.data + 2 * start * inner
-            out_address = out.ctypes.data + 4 * start * outer
-            multiply_panels(left_address, inner, right, rows, inner, outer, 0, out_address, outer)
+    for start in range(first, last, most):
+        rows = min(most, last - start)
+        left_address = left.ctypes.data + 2 * start * inner
+        out_address = out.ctypes.data + 4 * start * outer
+        multiply_panels(left_address, inner, right, rows, inner, outer, 0, out_address, outer)
     brgemm_release(1)

@@ -397,12 +397,8 @@ def lstm_forward_by_units(
             own, left = last - first, address(h, t, 0)
             for gate in range(4 if num_inputs and t % STEPS_AHEAD == 0 else 0):
                 out = address(gates, now, 0) + 4 * (gate * size + first)
-                steps, matrix, rows = (
-                    min(num_steps - 1 - t, STEPS_AHEAD),
-                    W[4 * part + gate],
-                    batch_size,
-                )
-                at = address(x, t, 0)
+                steps, rows, at = min(num_steps - 1 - t, STEPS_AHEAD), batch_size, address(x, t, 0)
+                matrix = W[4 * part + gate]
                 multiply_steps(at, matrix, steps, rows, rows, num_inputs, own, out, 4 * size)
             for turn in range(4):
                 gate = turn if t % 2 == 0 else 3 - turn

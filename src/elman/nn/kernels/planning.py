@@ -213,11 +213,8 @@ def _decide(work: Workload) -> KernelPlan:
 
 def _timed(found: KernelPlan, work: Workload) -> KernelPlan:
     """The fastest way to compute a large LSTM layer by compiled loops or by torch: timed."""
-    limits, (batch_size, num_steps, input_size), size = (
-        work.limits,
-        work.shape,
-        work.cell.hidden_size,
-    )
+    limits, size = work.limits, work.cell.hidden_size
+    batch_size, num_steps, input_size = work.shape
     num_products = batch_size * num_steps * 4 * size * (size + input_size)
     is_layer = found.kernel == "cpu" and work.cell.kind is LSTMCell and not work.is_step
     is_settled = limits.row_groups is not None or found.directions == 2

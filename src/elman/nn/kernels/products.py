@@ -26,15 +26,15 @@ import torch
 from elman.base.cache import cache_folder
 from elman.base.documents import intact, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.nn.kernels import blocks, cpu_loops, mkl
+from elman.nn.kernels import cpu_loops, mkl
 from elman.nn.kernels.cpu_loops import multiply, row_address
 from elman.nn.kernels.mkl import set_threads
 from elman.nn.kernels.team import Floats1, Floats2, pooled_loop
 
 MKL, ONEDNN, BFLOAT16 = "MKL", "oneDNN", "bfloat16"
 """Products in float32 by either library, and in bfloat16 with sums in float32 by oneDNN."""
-CLEARLY = {ONEDNN: 1.1, BFLOAT16: 1.25}
-"""How many times as fast as the one before another product must be to be chosen."""
+CLEARLY = 1.1
+"""How many times as fast as MKL oneDNN must be to be chosen."""
 ROUNDS, ROUND_PRODUCTS = 7, 1 << 25
 """How often each is timed, and the multiplications of a round: about a millisecond."""
 SMALLEST = 1 << 15
@@ -46,15 +46,13 @@ OF_LAYERS = "layer "
 _chosen: dict[str, str] = {}
 
 
-def fastest(num_rows: int, inner: int, outer: int, *, half: bool = False) -> str:
-    """The fastest product of (rows, inner) and (inner, outer) matrices: MKL or oneDNN, and if
-    `half`, bfloat16."""
+def fastest(num_rows: int, inner: int, outer: int) -> str:
+    """The fastest product of (rows, inner) and (inner, outer) matrices: MKL or oneDNN."""
     if num_rows * inner * outer < SMALLEST or mkl.onednn_problem():
         return MKL
     sizes = tuple(1 << round(math.log2(size)) for size in (num_rows, inner, outer))
-    half = half and not blocks.problem()
-    name = "x".join(map(str, sizes)) + (" half" if half else "")
-    return kept_or(name, lambda: _measured(sizes, half), (MKL, ONEDNN, BFLOAT16))
+    name = "x".join(map(str, sizes))
+    return kept_or(name, lambda: _measured(sizes), (MKL, ONEDNN))
 
 
 def choices() -> dict[str, str]:
@@ -77,21 +75,21 @@ def kept_or(name: str, choose: Callable[[], str], allowed: Collection[str]) -> s
     choose now and keep it."""
     if _chosen.get(name) not in allowed:
         kept = _kept(name)
-        _chosen[name] = kept if kept and kept in allowed else _keep(name, choose())
+        if kept is None or kept not in allowed:
+            found = choose()
+            # Processes that train together choose at the same time: follow who was first.
+            kept = _kept(name)
+            if kept is None or kept not in allowed:
+                kept = _keep(name, found)
+        _chosen[name] = kept
     return _chosen[name]
 
 
-def _measured(sizes: tuple[int, ...], half: bool) -> str:
+def _measured(sizes: tuple[int, ...]) -> str:
     num_rows, inner, outer = sizes
     left, out = torch.ones(num_rows, inner), torch.empty(num_rows, outer)
-    weight, best = torch.ones(outer, inner), MKL
-    timed: dict[str, Callable[[int], None]] = {
-        product: _float_product(left, weight, out, product) for product in (MKL, ONEDNN)
-    }
-    if half:
-        panels = blocks.Panels([weight], transposed=True, num_threads=1)
-        halves = left.bfloat16()
-        timed[BFLOAT16] = lambda times: blocks.product(halves, panels, out, 1, times)
+    weight = torch.ones(outer, inner)
+    timed = {product: _float_product(left, weight, out, product) for product in (MKL, ONEDNN)}
     times = max(1, ROUND_PRODUCTS // (num_rows * inner * outer))
     found = dict.fromkeys(timed, np.inf)
     for _ in range(ROUNDS):
@@ -99,10 +97,7 @@ def _measured(sizes: tuple[int, ...], half: bool) -> str:
             before = time.perf_counter()
             run(times)
             found[product] = min(found[product], time.perf_counter() - before)
-    for product, seconds in found.items():
-        if seconds * CLEARLY.get(product, 1.0) <= found[best]:
-            best = product
-    return best
+    return ONEDNN if found[ONEDNN] * CLEARLY <= found[MKL] else MKL
 
 
 def _float_product(

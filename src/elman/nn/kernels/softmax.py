@@ -33,6 +33,8 @@ ROWS_PER_PART = 8
 """Rows that are worth handing to a thread."""
 ROWS_AT_ONCE = 128
 """Rows that a thread multiplies by a panel of the matrix before the next one, without gradients."""
+FEWEST_ROWS = 64
+"""Rows for which packing the matrix pays: a short text would take up to four times as long."""
 
 
 def serves(logits_NV: Float[Tensor, "N V"]) -> bool:
@@ -106,6 +108,8 @@ def serves_scores(hidden_NH: Float[Tensor, "N H"], weight_VH: Float[Tensor, "V H
     """Whether `scores` can run, and is as fast as products of all rows: in bfloat16 where the
     processor has it, in float32 where oneDNN multiplies faster than MKL."""
     if weight_VH.device.type != "cpu" or weight_VH.dtype != torch.float32 or not weight_VH.numel():
+        return False
+    if len(hidden_NH) < FEWEST_ROWS:
         return False
     if torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not blocks.problem()
@@ -203,6 +207,8 @@ def _scores(
                 if begin <= targets_N[start + n] < begin + own:
                     logprobs_N[start + n] = row[targets_N[start + n] - begin]
                 new = ranked(top)
+                if new == -np.inf:  # no word so far is possible: inf - inf would be NaN
+                    continue
                 total = F32(0.0)
                 for k in range(own):
                     total += exp(row[k] - new)

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, LSTMCell
 from elman.nn.cells import step as step  # `as`: a part of this module, which is a `Kernel`
+from elman.nn.kernels import stepwise
 from elman.nn.kernels.persistent_launch import INTERPRETED, CompiledLaunch, chip_of, index_of
 from elman.nn.kernels.persistent_tiling import Chip
 from elman.nn.shapes import Float, Int
@@ -36,10 +37,8 @@ from elman.nn.state import State
 def serves(cell: Cell) -> bool:
     """Whether this kernel computes such a cell."""
     return (
-        type(cell) is LSTMCell
-        and not (cell.layer_norm or cell.cell_clip or cell.projection_clip)
-        and cell.peephole_weight is None
-        and cell.projection_weight is None
+        stepwise.serves(cell)
+        and isinstance(cell, LSTMCell)
         and all(isinstance(module, torch.nn.Sequential) for module in cell.mogrifiers)
     )
 

@@ -29,6 +29,15 @@ def test_measures_once_per_class_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -
     assert products.choices() == {"16x64x256": found}
 
 
+def test_what_another_process_chose_meanwhile_is_followed() -> None:
+    def choose() -> str:
+        products._keep("layer", "by rows")  # the other process
+        return "by units"
+
+    assert products.kept_or("layer", choose, ("by rows", "by units")) == "by rows"
+    assert products.kept_or("other", lambda: "by units", ("by units",)) == "by units"
+
+
 def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
     (tmp_path / "products.json").write_text("{")
     assert products.fastest(16, 64, 256) in (products.MKL, products.ONEDNN)
