@@ -161,13 +161,17 @@ def test_scores_where_a_whole_panel_is_impossible(half: bool) -> None:
     torch.testing.assert_close(found_N, exact_N[:, 0], rtol=0, atol=0.1 if half else 1e-4)
 
 
-def test_short_texts_are_scored_without_packing_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_texts_and_large_matrices_are_scored_without_packing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if problem := mkl.onednn_problem():
         pytest.skip(problem)
     monkeypatch.setattr(softmax, "fastest", lambda *sizes: "oneDNN")
     hidden_NH, weight_VH = torch.randn(64, 16), torch.randn(500, 16)
     assert softmax.serves_scores(hidden_NH, weight_VH)
     assert not softmax.serves_scores(hidden_NH[:63], weight_VH)
+    large_VH = torch.zeros(1, 1).expand(1 << 23, hidden_NH.shape[1])
+    assert not softmax.serves_scores(hidden_NH, large_VH)
 
 
 def test_targets_outside_the_vocabulary_are_refused_in_bfloat16() -> None:

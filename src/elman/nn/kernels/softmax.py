@@ -109,7 +109,7 @@ def serves_scores(hidden_NH: Float[Tensor, "N H"], weight_VH: Float[Tensor, "V H
     processor has it, in float32 where oneDNN multiplies faster than MKL."""
     if weight_VH.device.type != "cpu" or weight_VH.dtype != torch.float32 or not weight_VH.numel():
         return False
-    if len(hidden_NH) < FEWEST_ROWS:
+    if len(hidden_NH) < FEWEST_ROWS or 4 * weight_VH.numel() > MOST_PACKED_BYTES:
         return False
     if torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not blocks.problem()
@@ -119,6 +119,8 @@ def serves_scores(hidden_NH: Float[Tensor, "N H"], weight_VH: Float[Tensor, "V H
     return fastest(ROWS_AT_ONCE, size, min(vocab_size, MEASURED_WORDS)) == ONEDNN
 
 
+MOST_PACKED_BYTES = 1 << 28
+"""The largest matrix that `scores` packs: a copy, which for 800,000 words takes gigabytes."""
 MEASURED_WORDS = 4096
 """Columns of a product that is measured, for as many words and for more."""
 
