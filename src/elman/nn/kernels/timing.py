@@ -88,9 +88,12 @@ def fastest(layer: Layer, candidates: Mapping[str, Candidate]) -> str:
 
 
 def _measured(layer: Layer, candidates: Mapping[str, Candidate]) -> str:
-    # Neither weights nor random numbers of the caller are touched.
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
-        cell = LSTMCell(layer.input_size, layer.hidden_size)
+    with torch.inference_mode(False):
+        with torch.device("meta"):  # draws no random numbers, which other threads may be drawing
+            cell = LSTMCell(layer.input_size, layer.hidden_size).float()
+        cell = cell.to_empty(device="cpu")
+        for parameter in cell.parameters():
+            torch.nn.init.constant_(parameter, 0.01)
         works = {name: _work(cell, layer, candidate) for name, candidate in candidates.items()}
         for run in works.values():
             run()  # compiles
@@ -114,7 +117,8 @@ def _work(cell: LSTMCell, layer: Layer, candidate: Candidate) -> Callable[[], No
     from elman.nn.kernels import kernel_of
 
     kernel, plan = kernel_of(candidate.plan), candidate.plan
-    inputs_BTI = torch.full((layer.batch_size, layer.num_steps, layer.input_size), 0.1)
+    sizes = (layer.batch_size, layer.num_steps, layer.input_size)
+    inputs_BTI = torch.full(sizes, 0.1, dtype=torch.float32, device="cpu")
     state = cell.initial_state(layer.batch_size)
     given = (cell, inputs_BTI.requires_grad_(layer.trains), state, None, cell.recurrent_weight)
 
