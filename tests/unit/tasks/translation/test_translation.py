@@ -174,8 +174,10 @@ def test_alignments_are_distributions_over_the_source(
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match=r"a\.xyz"):
         draw_alignment(found, tmp_path / "a.xyz")
-    with pytest.raises(ElmanError, match="nowhere"):
-        draw_by_length({"a": []}, tmp_path / "nowhere" / "b.png")
+    draw_by_length({"a": []}, tmp_path / "new" / "b.png")
+    assert (tmp_path / "new" / "b.png").is_file()
+    with pytest.raises(ElmanError, match=r"a\.png"):
+        draw_by_length({"a": []}, tmp_path / "a.png" / "b.png")
 
 
 def test_lengths_in_a_picture_are_those_of_the_groups(tmp_path: Path) -> None:
