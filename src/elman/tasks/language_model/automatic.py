@@ -51,6 +51,8 @@ NUM_SAMPLES = 1024
 """Noise words of a sampled output layer; a full one over thousands of words takes most of the time
 on a CPU.
 """
+MANY_WORDS = 20_000
+"""Tokens of a text that probably has more than a few thousand different words."""
 MANY_EPOCHS = 3.0
 """Passes over the text from which on a GPU regularises as AWD-LSTM does."""
 EPOCHS_TO_AVERAGE = 30.0
@@ -276,7 +278,8 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
     # A small batch makes many updates; a large one is faster on its way to the same loss.
     batch_size, chunk_length = (20, 35) if is_word else (16 if tokens < 8e6 else 32, 64)
     sampled = {"kind": "sampled", "num_samples": NUM_SAMPLES}
-    head: dict[str, Any] = sampled if is_word else {"kind": "full"}
+    has_many = is_word and plan.text.num_tokens >= MANY_WORDS
+    head: dict[str, Any] = sampled if has_many else {"kind": "full"}
     return {
         "model": {
             "kind": "recurrent",

@@ -106,6 +106,12 @@ def test_dropout_follows_the_epochs() -> None:
     assert chosen(text, TWO_CORES, epochs=40).model.dropout_output >= 0.3
 
 
+def test_a_text_of_few_words_has_a_full_softmax() -> None:
+    """1,024 sampled words of 36 took longer than all of them."""
+    heads = [chosen(a_text(n, "word"), TWO_CORES, minutes=1).model.head for n in (10**4, 10**6)]
+    assert [head.kind for head in heads] == ["full", "sampled"]
+
+
 def test_two_million_words_on_a_gpu_become_an_awd_lstm_in_bfloat16() -> None:
     """It was a 2x650 LSTM in float32."""
     text = a_text(10_800_000, "pretokenized")
