@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.base.threads import default_threads, in_threads
-from elman.ngrams.compiled import Scalar, compiled
+from elman.ngrams.compiled import Scalar, compiled, inlined
 from elman.ngrams.counting import Ids
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Level, Room
 
@@ -155,6 +155,18 @@ def _places(ids: Ids, token: int) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.arange(0)
 
 
+@inlined
+def _first_from(ascending: Array, low: Scalar, high: Scalar, least: Scalar) -> Scalar:
+    """Return the first place from `low` up to `high` whose number is `least` or more."""
+    while low < high:
+        middle = low + (high - low) // 2
+        if ascending[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @compiled
 def _count_links(
     suffix: Array, blocks: Array, block: Scalar, size: int, first: int, end: int, counts: Array
@@ -176,21 +188,8 @@ def _count_links(
             if first <= link < end:
                 counts[link] += 1
         begin = last
-        low, high = at, last
-        while low < high:
-            middle = low + (high - low) // 2
-            if suffix[middle] < first:
-                low = middle + 1
-            else:
-                high = middle
-        start, high = low, last
-        while low < high:
-            middle = low + (high - low) // 2
-            if suffix[middle] < end:
-                low = middle + 1
-            else:
-                high = middle
-        for i in range(start, low):
+        start = _first_from(suffix, at, last, first)
+        for i in range(start, _first_from(suffix, start, last, end)):
             counts[suffix[i]] += 1
     for i in range(begin, blocks[block]):
         link = suffix[i]

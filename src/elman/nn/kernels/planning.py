@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 
@@ -122,24 +122,20 @@ def halves_are_faster(cell: Cell, shape: tuple[int, int, int]) -> bool:
     for the compiled loop, and a step of the layer was timed to be."""
     if cell.bias.device.type != "cpu" or blocks.problem():
         return False
+    planned = partial(
+        plan,
+        cell,
+        device=cell.bias.device,
+        dtype=torch.float32,
+        shape=shape,
+        purpose=Purpose.TRAINING,
+    )
     with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
-        found = plan(
-            cell,
-            device=cell.bias.device,
-            dtype=torch.float32,
-            shape=shape,
-            purpose=Purpose.TRAINING,
-        )
+        found = planned()
         if found.products != BFLOAT16:
             return False
         with torch.autocast("cpu", enabled=False):
-            wide = plan(
-                cell,
-                device=cell.bias.device,
-                dtype=torch.float32,
-                shape=shape,
-                purpose=Purpose.TRAINING,
-            )
+            wide = planned()
     sizes = (*shape, cell.hidden_size)
     layer = timing.Layer(*sizes, trains=True, num_threads=torch.get_num_threads())
     of = {"float32": timing.Candidate(wide, False), "bfloat16": timing.Candidate(found, True)}

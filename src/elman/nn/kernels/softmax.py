@@ -35,6 +35,10 @@ ROWS_AT_ONCE = 128
 """Rows that a thread multiplies by a panel of the matrix before the next one, without gradients."""
 FEWEST_ROWS = 64
 """Rows for which packing the matrix pays: a short text would take up to four times as long."""
+MOST_PACKED_BYTES = 1 << 28
+"""The largest matrix that `scores` packs: a copy, which for 800,000 words takes gigabytes."""
+MEASURED_WORDS = 4096
+"""Columns of a product that is measured, for as many words and for more."""
 
 
 def serves(logits_NV: Float[Tensor, "N V"]) -> bool:
@@ -117,12 +121,6 @@ def serves_scores(hidden_NH: Float[Tensor, "N H"], weight_VH: Float[Tensor, "V H
         return False
     vocab_size, size = weight_VH.shape
     return fastest(ROWS_AT_ONCE, size, min(vocab_size, MEASURED_WORDS)) == ONEDNN
-
-
-MOST_PACKED_BYTES = 1 << 28
-"""The largest matrix that `scores` packs: a copy, which for 800,000 words takes gigabytes."""
-MEASURED_WORDS = 4096
-"""Columns of a product that is measured, for as many words and for more."""
 
 
 def scores(
