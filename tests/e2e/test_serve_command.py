@@ -87,7 +87,8 @@ def test_two_models_of_one_name(elman: Elman, words: Path) -> None:
 
 
 def test_a_model_that_is_not_there(elman: Elman) -> None:
-    result = elman("serve", "nothing/here")
+    result = elman("serve", "nothing/here", "--runs", "no/runs")
+    assert "there is no folder no/runs yet" in result.err
     assert result.code == 2
     assert "nothing/here" in result.err
 

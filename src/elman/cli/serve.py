@@ -90,6 +90,8 @@ def serve(
     if not models and not lab:
         models = list(packaged())
         talk_notes([f"no MODEL given: serving those that come with Elman ({', '.join(models)})"])
+    if runs is not None and not runs.is_dir():
+        talk_notes([f"there is no folder {runs} yet: the studio has no curves to show"])
     ways = ways_to_adapt(adapt=adapt, cache=cache, settings=settings)
     key = _api_key(api_key_file, api_key)
     serving = Serving(

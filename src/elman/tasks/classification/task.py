@@ -180,7 +180,10 @@ def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
     data = split(config.data)
     labels = tuple(sorted({label for _, label in data.train}))
     if len(labels) < 2:
-        raise UsageError(f"the data has only one label, '{labels[0]}'", "give more data")
+        raise UsageError(
+            f"the texts to learn from have only one label, '{labels[0]}'",
+            "give more texts: without --valid, some are held out",
+        )
     if resume:
         vocabulary = LabelVocabulary.load(out)
         check_vocabulary(out, vocabulary, checkpoint.read_header(out / MODEL_FILE))
