@@ -7,7 +7,8 @@ run under --minutes may have cut it. The alternatives are a fixed list and know 
 automatic choice.
 
 With `by_speed` (`by_speed.py`) a run makes the updates that its speed allows in the minutes, on any
-core, so that a machine that others use will do.
+core, so that a machine that others use will do; with `train_on` on a GPU, where the updates of
+thirty minutes of two cores take about one.
 
 Finished runs are lines of a JSONL file: a bench that was stopped continues.
 """
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from json import dumps, loads
 from pathlib import Path
 from queue import SimpleQueue
@@ -123,6 +125,8 @@ class Plan:
     """cpu or gpu."""
     seed: int = 1
     by_speed: bool = False
+    train_on: str = ""
+    """With `by_speed`, where to train what the speed on `device` allows; empty: there too."""
 
     def runs(self) -> list[tuple[Cell, str]]:
         """All runs: short ones first; the automatic choices early, so that a bench that is cut
@@ -158,6 +162,10 @@ class Plan:
     @property
     def torch_device(self) -> str:
         return "cuda" if self.device == "gpu" else "cpu"
+
+    @property
+    def training_device(self) -> str:
+        return self.train_on or self.torch_device
 
     def timed(self, cell: Cell, name: str, text: BenchText, out: Path, threads: int) -> Timed:
         """The run by its speed, which is measured if `out` does not have it."""
@@ -200,8 +208,11 @@ def make_plan(
     device: str,
     seed: int,
     by_speed: bool = False,
+    train_on: str = "",
 ) -> Plan:
     """A plan from what the command line has."""
+    if train_on and not by_speed:
+        raise UsageError("--train-on needs --by-speed", "add --by-speed")
     chosen = tuple(BenchText.of(text) for text in texts)
     if len({text.name for text in chosen}) < len(chosen):
         raise UsageError("two texts have the same name", "write NAME=TRAIN,VALID")
@@ -215,7 +226,10 @@ def make_plan(
     for kind in kinds:
         if kind not in UNITS:
             raise UsageError(f"there is no unit '{kind}'", nearest(kind, UNITS))
-    plan = Plan(chosen, kinds, lengths, num_alternatives, tuple(only), device, seed, by_speed)
+    plan = Plan(
+        *(chosen, kinds, lengths, num_alternatives, tuple(only)),
+        *(device, seed, by_speed, train_on),
+    )
     known = [AUTOMATIC, *(name for kind in kinds for name in plan.alternatives(kind))]
     for name in only:
         if name not in known:
@@ -243,7 +257,7 @@ def measure(
     choices again.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if cores and jobs * threads > len(cores):
+    if cores and jobs * threads > len(cores) and plan.training_device == "cpu":
         raise UsageError(
             f"{counted(jobs, 'job')} of {counted(threads, 'thread')} need {jobs * threads} cores, "
             f"and there are {len(cores)}",
@@ -325,6 +339,7 @@ class _Processes:
 
     def __post_init__(self) -> None:
         self.texts = {text.name: text.prepared(self.out) for text in self.plan.texts}
+        self.numbers = count()
 
     def warm_up(self, waiting: Sequence[tuple[Cell, str]]) -> None:
         """Compile loops and encode the texts, which are kept, so that no run pays for it."""
@@ -359,10 +374,10 @@ class _Processes:
 
     def __call__(self, cell: Cell, name: str, cores: Sequence[int]) -> dict[str, Any]:
         text = self.texts[cell.text]
-        folder = self.out / "runs" / f"{os.getpid()}-{'-'.join(map(str, cores))}"
+        folder = self.out / "runs" / f"{os.getpid()}-{next(self.numbers)}"
         rmtree(folder, ignore_errors=True)
         command = self.plan.command(cell, name, text, folder)
-        device, speed = self.plan.torch_device, None
+        device, speed = self.plan.training_device, None
         if self.plan.by_speed:
             cores, run = (), self._timed(cell, name)
             speed, recipe = run.updates_per_second, folder.with_suffix(".toml")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elman.base.documents import read_json_lines
+from elman.base.errors import ElmanError, UsageError
 from elman.bench import automatic, by_speed, cells
 from elman.bench.automatic import AUTOMATIC, BenchText, Cell, Plan
 from elman.bench.cells import CellPlan, compare_cells, num_weights
@@ -97,6 +98,27 @@ def test_automatic_choices_keep_the_settings_of_their_measurement(
     assert len(timings) == 2
     assert plan.timed(cell, AUTOMATIC, text, tmp_path, 2).config.training.steps == 30
     assert len(timings) == 3  # another number of threads has another speed
+
+
+def test_runs_are_timed_on_one_device_and_trained_on_another(
+    toy: str, timings: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = []
+
+    def elman(self: object, arguments: list[str], cores: object) -> dict[str, Any]:
+        commands.append(arguments)
+        raise ElmanError("not run here", "")
+
+    monkeypatch.setattr(automatic._Processes, "_elman", elman)
+    plan = automatic.make_plan(
+        *([f"toy={toy},{toy}"], "char", "1", 0, (), "cpu", 1), by_speed=True, train_on="cuda"
+    )
+    automatic.measure(plan, tmp_path, jobs=100, threads=2)
+    assert [one["device"] for one in read_json_lines(tmp_path / by_speed.SPEEDS_FILE)] == ["cpu"]
+    (command,) = commands
+    assert command[command.index("--device") + 1] == "cuda"
+    with pytest.raises(UsageError, match="--train-on needs --by-speed"):
+        automatic.make_plan([toy], "char", "1", 0, (), "cpu", 1, train_on="cuda")
 
 
 def test_runs_by_speed_and_by_the_clock_are_told_apart(tmp_path: Path) -> None:

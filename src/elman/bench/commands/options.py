@@ -42,10 +42,10 @@ Kept = Annotated[
 BenchDevice = Annotated[Literal["cpu", "cuda"], option("cpu|cuda", "Where to measure.")]
 
 
-def check_cuda(device: str) -> None:
-    """Raise an error if a GPU is asked for and there is none."""
+def check_cuda(device: str | None, name: str = "--device") -> None:
+    """Raise an error if a GPU is asked for, by the option `name`, and there is none."""
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise UsageError("there is no CUDA device here", "leave out --device")
+            raise UsageError("there is no CUDA device here", f"leave out {name}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from elman.base.errors import UsageError
-from elman.bench.commands.options import BySpeed, Curve, Kept, Repeat, Within
+from elman.bench.commands.options import BySpeed, Curve, Kept, Repeat, Within, check_cuda
 from elman.bench.measuring import work_folder
 from elman.bench.rows import note, show
 from elman.bench.sizes import parse_threads
@@ -242,6 +242,10 @@ def automatic(
     threads: Annotated[int, option("N", "Threads and cores of a run.", min=1)] = 2,
     within: Within = None,
     by_speed: BySpeed = False,
+    train_on: Annotated[
+        Literal["cpu", "cuda"] | None,
+        option("cpu|cuda", "With --by-speed: train here, at the speeds of --device."),
+    ] = None,
     renew: Annotated[bool, option(None, "Measure the automatic choices again.")] = False,
     out: Kept = None,
     seed: Annotated[int, option("N", "Random seed.", min=0)] = 1,
@@ -258,9 +262,12 @@ def automatic(
     from elman.bench import automatic as bench
     from elman.runs.machine import machine
 
+    check_cuda(train_on, "--train-on")
     where = "gpu" if machine(device).is_gpu else "cpu"
-    chosen = texts or ["python-docs"]
-    plan = bench.make_plan(chosen, units, minutes, alternatives, only or (), where, seed, by_speed)
+    plan = bench.make_plan(
+        *(texts or ["python-docs"], units, minutes, alternatives, only or ()),
+        *(where, seed, by_speed, train_on or ""),
+    )
     with work_folder(out) as folder:
         rows = bench.measure(plan, folder, jobs=jobs, threads=threads, within=within, renew=renew)
     show(bench.compared(rows), json=json)
