@@ -53,6 +53,13 @@ def clip(
     return norm, norms_P
 
 
+@torch.no_grad()
+def add_decay(parameters: Sequence[Parameter], decay: float) -> None:
+    """Add the gradient of a penalty, half of `decay` times the sum of squared weights."""
+    learnt = [p for p in parameters if p.grad is not None]
+    torch._foreach_add_([p.grad for p in learnt], learnt, alpha=decay)
+
+
 @dataclass
 class Meter:
     """Token-weighted averages since the last report."""

@@ -32,6 +32,11 @@ class OptimiserConfig:
     """Learning rate before the schedule."""
     weight_decay: float = 0.0
     """Weight decay: added to the gradient (adamw: to the update)."""
+    clip_decay: bool = False
+    """Add the weight decay before the gradient's norm is clipped, as if it were the gradient of a
+    penalty in the loss (Melis and others, 2018); otherwise after it, as in torch. Where most
+    updates are clipped, a decay that is added afterwards is stronger by as much as they are.
+    """
     momentum: float = 0.0
     """sgd: momentum."""
     dampening: float = 0.0
@@ -80,6 +85,11 @@ class OptimiserConfig:
             *("weight_decay", "epsilon", "non_monotone_interval", "average_latest", "restarts"),
         ):
             at_least(f"optimiser.{name}", getattr(self, name), 0)
+        if self.clip_decay and (self.kind == "adamw" or self.maximise):
+            raise UsageError(
+                "optimiser.clip_decay is for weight decay in the gradient of a loss to minimise",
+                "drop it, or adamw and optimiser.maximise",
+            )
         at_least("optimiser.average_every", self.average_every, 1)
         between("optimiser.dampening", self.dampening, 0, 1)
         for name in ("momentum", "beta1", "beta2", "average_decay"):
@@ -122,6 +132,7 @@ def build(
     On CUDA the learning rate is a tensor, so that a captured update reads it at each replay.
     """
     on_cuda = parameters[0].is_cuda
+    decay = 0.0 if config.clip_decay else config.weight_decay  # else the gradients have it
     apart = {id(parameter) for group, _ in own_rates for parameter in group}
     groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in apart]}]
     groups += [{"params": list(group), "share": share} for group, share in own_rates]
@@ -134,7 +145,7 @@ def build(
             groups,
             momentum=config.momentum,
             dampening=config.dampening,
-            weight_decay=config.weight_decay,
+            weight_decay=decay,
             nesterov=config.nesterov,
             fused=True,
         )
@@ -149,7 +160,7 @@ def build(
         groups,
         betas=(0.0 if config.kind == "rmsprop" else config.beta1, config.beta2),
         eps=config.epsilon,
-        weight_decay=config.weight_decay,
+        weight_decay=decay,
         maximize=config.maximise,
         fused=True,
         capturable=on_cuda,

@@ -17,7 +17,7 @@ from elman.nn.kernels import blocks, memory, planning, products
 from elman.nn.kernels.adam import CompiledAdam
 from elman.nn.kernels.norms import FEWEST_NUMBERS
 from elman.nn.state import State
-from elman.train.gradients import clip
+from elman.train.gradients import add_decay, clip
 from elman.train.optimisers import OptimiserConfig, build, set_rate
 from elman.train.ranks import Ranks
 from elman.train.trainable import Trainable
@@ -122,6 +122,8 @@ class Updater:
         of a dense one would be zeros, cleared, measured and read at every update."""
         if not isinstance(self.optimiser, CompiledAdam) or self.ranks.size > 1:
             return []
+        if self.config.clip_decay:  # all rows decay
+            return []
         found = [m for m in self.trainable.model.modules() if isinstance(m, nn.Embedding)]
         return [m for m in found if m.weight.numel() >= FEWEST_NUMBERS and not m.sparse]
 
@@ -148,6 +150,8 @@ class Updater:
         """Clip the gradients, of all processes, and update the weights."""
         if self.ranks.size > 1:
             nats = self.ranks.sum_gradients(self.parameters, nats)
+        if self.config.clip_decay:
+            add_decay(self.parameters, self.config.weight_decay)
         norm, norms_P = clip(self.parameters, self.training.clip_norm, self.optimiser)
         self.optimiser.step()
         return nats, norm, norms_P

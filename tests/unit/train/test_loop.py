@@ -156,6 +156,31 @@ def test_a_resumed_run_equals_an_uninterrupted_one(bench, variant: str, stop: in
         )
 
 
+@pytest.mark.parametrize("clip_decay", [False, True])
+def test_the_first_update_by_hand(bench, clip_decay: bool) -> None:
+    """Weight decay is clipped with the gradient, or added to what was clipped."""
+    rate, decay, threshold = 0.5, 0.3, 0.01
+    bench.dropout = 0.0
+    bench.optimiser = OptimiserConfig(
+        kind="sgd", learning_rate=rate, weight_decay=decay, clip_decay=clip_decay
+    )
+    bench.schedule = ScheduleConfig(kind="constant")
+    bench.change(steps=1, validate_every=1, clip_norm=threshold)
+    task = bench.task()
+    before = parameters_to_vector(task.model.parameters()).detach()
+    batch = next(iter(bench.task().batches))
+    loss = task.objective(batch, task.model.initial_state(bench.training.batch_size)).loss
+    gradient = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(loss, list(task.model.parameters()))]
+    )
+    gradient = gradient + decay * before if clip_decay else gradient
+    step = gradient * threshold / gradient.norm()
+    step = step if clip_decay else step + decay * before
+    list(bench.fit(task=task))
+    after = parameters_to_vector(task.model.parameters())
+    torch.testing.assert_close(after, before - rate * step)
+
+
 def test_resuming_a_run_that_has_no_checkpoint_yet_starts_it(bench) -> None:
     whole = list(bench.fit("whole"))
     broken = bench.fit("broken")

@@ -131,3 +131,9 @@ def test_rmsprop_divides_by_the_root_of_the_mean_square() -> None:
 def test_nesterov_needs_momentum_and_no_dampening(settings: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="nesterov needs momentum"):
         OptimiserConfig(kind="sgd", nesterov=True, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("settings", [{"kind": "adamw"}, {"kind": "sgd", "maximise": True}])
+def test_only_the_decay_of_a_loss_to_minimise_is_clipped(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="clip_decay"):
+        OptimiserConfig(**settings, weight_decay=0.1, clip_decay=True)
