@@ -56,8 +56,9 @@ def clip(
 @torch.no_grad()
 def add_decay(parameters: Sequence[Parameter], decay: float) -> None:
     """Add the gradient of a penalty, half of `decay` times the sum of squared weights."""
-    learnt = [p for p in parameters if p.grad is not None]
-    torch._foreach_add_([p.grad for p in learnt], learnt, alpha=decay)
+    weights: list[Tensor] = [p for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    torch._foreach_add_(gradients, weights, alpha=decay)
 
 
 @dataclass
