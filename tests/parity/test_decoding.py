@@ -20,7 +20,15 @@ from elman.models.decoding import Decoding, for_decoding
 from elman.models.interface import LanguageModel
 from elman.models.mixture import Mixture
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
-from elman.nn.kernels import KernelLimits, mkl, model_step, plans_by_layer, recorded_plans
+from elman.nn.kernels import (
+    KernelLimits,
+    cpu_planner,
+    mkl,
+    model_step,
+    plans_by_layer,
+    recorded_plans,
+)
+from elman.nn.kernels.products import ONEDNN
 from elman.nn.quantise import quantise
 from elman.nn.state import State
 from stack_results import CELLS
@@ -31,7 +39,10 @@ needs_mkl = pytest.mark.skipif(not mkl.available(), reason="torch has no MKL her
 both_weights = pytest.mark.parametrize("int8", [None, "int8"], ids=["float32", "int8"])
 
 ON_THREADS = KernelLimits(shared_bytes=1, num_threads=3)
+UNPACKED = replace(ON_THREADS, packed_bytes=0)
+needs_onednn = pytest.mark.skipif(bool(mkl.onednn_problem()), reason=mkl.onednn_problem())
 IN_PLACE, THREADS, PACKED = "one call", "one call, 3 parts", "one call, packed weights"
+DIVIDED = f"{PACKED}, 3 parts"
 
 
 @torch.no_grad()
@@ -86,7 +97,7 @@ def test_on_all_threads(name: str, int8: Any) -> None:
     model = testing.build(config)
     for parameter in model.parameters():
         parameter.copy_(torch.randn_like(parameter))
-    decoding = model.for_decoding(quantise=int8, limits=ON_THREADS)
+    decoding = model.for_decoding(quantise=int8, limits=UNPACKED)
     assert way(decoding, 3) == THREADS
     testing.check_stepwise_equals_whole(decoding)
     testing.check_rows_are_independent(decoding)
@@ -128,6 +139,36 @@ def test_chunks_of_packed_rows_on_threads(batch_size: int) -> None:
     _refuses_unknown_tokens(decoding, batch_size)
 
 
+@needs_onednn
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("ratio", [0, 100], ids=["embeddings", "table"])
+@pytest.mark.parametrize("name", ["lstm", "gru torch", "minlstm", "sru"])
+@torch.no_grad()
+def test_packed_in_panels(
+    name: str, ratio: int, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Panels narrower than a part and parts without units; all threads divide the units, or one
+    has all of them."""
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: ONEDNN)
+    torch.manual_seed(0)
+    for size in (9, 33):
+        config = RecurrentLMConfig(
+            num_layers=2, hidden_size=size, embedding_size=5, tied=True, **CELLS[name]
+        )
+        limits = KernelLimits(table_ratio=ratio, num_threads=num_threads, step_work=1)
+        decoding = testing.build(config).for_decoding(limits=limits)
+        for batch_size in (2, 5, 17, 130):
+            _equals_whole(decoding, batch_size, PACKED if num_threads == 1 else DIVIDED)
+        _refuses_unknown_tokens(decoding, 5)
+
+
+@needs_onednn
+def test_threads_divide_the_units_where_there_is_enough_to_do() -> None:
+    model = testing.build(RecurrentLMConfig(hidden_size=64, embedding_size=8))
+    decoding = model.for_decoding(limits=KernelLimits(num_threads=2))
+    assert [way(decoding, n) for n in (2, 512)] == [PACKED, DIVIDED.replace("3", "2")]
+
+
 @needs_mkl
 @torch.no_grad()
 def test_rounded_weights_are_packed_too() -> None:
@@ -137,8 +178,8 @@ def test_rounded_weights_are_packed_too() -> None:
     _refuses_unknown_tokens(model.for_decoding(), 20)
 
 
-def _equals_whole(decoding: Decoding, batch_size: int) -> None:
-    assert way(decoding, batch_size) == PACKED
+def _equals_whole(decoding: Decoding, batch_size: int, expected_way: str = "") -> None:
+    assert way(decoding, batch_size) == (expected_way or PACKED)
     tokens_BT = torch.randint(0, testing.VOCAB_SIZE, (batch_size, 5))
     before = decoding.initial_state(batch_size)
     expected, after = decoding.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], before)
@@ -170,7 +211,10 @@ def test_the_way_follows_the_rows() -> None:
         large, rounded = model.for_decoding(limits=ON_THREADS), model.for_decoding(quantise="int8")
         assert [way(model.for_decoding(), n) for n in rows] == [IN_PLACE, PACKED, PACKED]
         assert [way(rounded, n) for n in rows] == [IN_PLACE, IN_PLACE, PACKED]
-        assert [way(large, n) for n in rows] == [THREADS, THREADS, PACKED]
+        few = THREADS if mkl.onednn_problem() else PACKED
+        assert [way(large, n) for n in rows] == [THREADS, few, PACKED]
+        unpacked = model.for_decoding(limits=UNPACKED)
+        assert [way(unpacked, n) for n in (1, 4)] == [THREADS, THREADS]
     lecture = testing.build(TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
     assert [way(lecture, n) for n in (1, 4)] == [IN_PLACE, IN_PLACE]
     assert "one call" not in way(lecture, 5)

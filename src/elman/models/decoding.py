@@ -104,9 +104,8 @@ class Decoding:
             with torch.no_grad():
                 return self.model.step(tokens_B, state)
         before = [state.part(str(level)) for level in range(len(state))]
-        packed = chosen.variant == PACKED_MODEL
         logprobs_BV, after = self._compiled(
-            tokens_B, before, num_parts=chosen.num_parts, packed=packed
+            tokens_B, before, num_parts=chosen.num_parts, products=chosen.products
         )
         for layer in self._layers:
             record_plan(layer, chosen)

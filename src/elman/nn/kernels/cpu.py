@@ -17,18 +17,18 @@ T time steps, B batch, I inputs, H hidden units, P outputs, G gates times H.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
-from elman.nn.kernels import blocks, mkl, stream
+from elman.nn.kernels import blocks, stream
 from elman.nn.kernels import cpu_gru_loops as gru_loops
 from elman.nn.kernels import cpu_half_loops as half_loops
 from elman.nn.kernels import cpu_loops as loops
 from elman.nn.kernels.memory import half_room, room
+from elman.nn.kernels.packing import PackedFor, pack
 from elman.nn.kernels.planning import COMPILED_STEP, UNITS_APART, KernelPlan
 from elman.nn.kernels.products import BFLOAT16, ONEDNN
 from elman.nn.kernels.team import PooledLoop
@@ -323,13 +323,6 @@ class _GRUBefore(torch.autograd.Function):
         return None, to_x, to_W, to_U, flat.sum(0), to_h
 
 
-class PackedFor(NamedTuple):
-    """A matrix to be packed, as it is or transposed, for the rows of each part."""
-
-    matrix: Tensor
-    transposed: bool = False
-
-
 class _Batch:
     """The rows of a batch, and how loops over them are divided."""
 
@@ -352,7 +345,8 @@ class _Batch:
         sizes = sorted({self.size // num_parts, -(-self.size // num_parts)})
         given: dict[str, Any] = dict(arguments)
         packs = {name: a for name, a in arguments.items() if isinstance(a, PackedFor)}
-        targets = pack([(pack, rows) for pack in packs.values() for rows in sizes], self.plan)
+        wanted = [(pack, rows) for pack in packs.values() for rows in sizes]
+        targets = pack(wanted, self.plan.products, self.plan.num_parts)
         for i, name in enumerate(packs):
             given[name] = targets[i * len(sizes)], targets[(i + 1) * len(sizes) - 1]
         self._call(loop, self.size, **given)
@@ -370,7 +364,7 @@ class _Batch:
                 for gate in torch.split(matrix, size):
                     part = gate[first:last] if transposed else gate[:, first:last]
                     packs.append((PackedFor(part, transposed), self.size))
-        targets = pack(packs, self.plan)
+        targets = pack(packs, self.plan.products, num_parts)
         addresses = torch.tensor([target.data_ptr() for target in targets]).view(len(matrices), -1)
         given = dict(zip(matrices, addresses, strict=True))
         self._call(loop, num_parts, edges=torch.tensor(edges), **given, **arguments)
@@ -407,25 +401,6 @@ class _Batch:
     def _call(self, loop: PooledLoop, num_rows: int, **arguments: Any) -> None:
         num_parts = self.plan.num_parts
         loop(num_rows=num_rows, num_parts=num_parts, lengths_B=self.lengths, **arguments)
-
-
-def pack(wanted: list[tuple[PackedFor, int]], plan: KernelPlan) -> list[Tensor]:
-    """Pack each matrix for products with a number of rows, in the threads of the loop."""
-    matrices, targets, orders = [], [], []
-    for (matrix, transposed), num_rows in wanted:
-        matrix = matrix.detach() if matrix.stride(1) == 1 else matrix.detach().contiguous()
-        target = mkl.room_for(matrix, num_rows, transposed=transposed)
-        matrices.append(matrix)  # kept until it is packed
-        targets.append(target)
-        if matrix.numel():
-            inner, outer = reversed(matrix.shape) if transposed else matrix.shape
-            place = matrix.data_ptr(), matrix.stride(0), target.data_ptr()
-            in_panels = plan.products == ONEDNN
-            orders.append((*place, transposed, num_rows, outer, inner, in_panels))
-    records = np.array(orders, loops.PACK_ORDER.dtype)
-    threads = max(1, min(plan.num_parts, len(orders)))
-    loops.pack(num_rows=len(orders), num_parts=threads, orders=records)
-    return targets
 
 
 def _edges(size: int, num_parts: int, apart: int) -> list[int]:

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from elman.nn.kernels import blocks, mkl
 from elman.nn.kernels import cpu_feeding_loops as loops
-from elman.nn.kernels.cpu import PackedFor, halves_of, pack, product_of
+from elman.nn.kernels.cpu import halves_of, product_of
 from elman.nn.kernels.memory import room
+from elman.nn.kernels.packing import PackedFor, pack
 from elman.nn.kernels.persistent_launch import runs_on
 from elman.nn.kernels.planning import PRODUCTS, KernelPlan, current_limits
 from elman.nn.kernels.products import BFLOAT16, fastest
@@ -222,7 +223,8 @@ def _packed(
         panels = blocks.Panels(matrices, transposed=transposed, num_threads=plan.num_parts)
         return [(target.view(torch.float32),) * 2 for target in panels.targets]
     sizes = batch_size // plan.num_parts, -(-batch_size // plan.num_parts)
-    found = pack([(PackedFor(m, transposed), rows) for m in matrices for rows in sizes], plan)
+    wanted = [(PackedFor(m, transposed), rows) for m in matrices for rows in sizes]
+    found = pack(wanted, plan.products, plan.num_parts)
     return list(zip(found[::2], found[1::2], strict=True))
 
 

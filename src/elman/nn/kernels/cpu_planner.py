@@ -19,11 +19,14 @@ from elman.nn.kernels.kernel_plan import (
 )
 from elman.nn.kernels.limits import KernelLimits, current_limits
 from elman.nn.kernels.loops import numba
-from elman.nn.kernels.products import BFLOAT16, ONEDNN, fastest
+from elman.nn.kernels.products import BFLOAT16, MKL, ONEDNN, fastest
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, SRUCell
 
 UNITS_APART = 16
 """Threads divide units in multiples of this, so that no two write to the same cache line."""
+FEW_ROWS_APART, ROWS_APART = 4, 16
+"""Up to 16 rows of a decoding step, and more, are padded to a multiple of these: oneDNN compiles
+code for each number of rows."""
 
 
 def plan_cpu(work: Workload) -> KernelPlan | Refusal:
@@ -204,14 +207,38 @@ def compiled_step(work: Workload, kernel: str) -> KernelPlan | Refusal:
     packs = divides and model is not None and model.float_bytes <= limits.packed_bytes
     step_bytes = work.cell.step_bytes if model is None else model.step_bytes
     num_parts = step_parts(step_bytes, limits) if divides else 1
-    is_cheap = num_parts > 1 or model is None or model.is_int8
+    # Two rows and more are faster by oneDNN; by MKL, many, if threads can divide the units of few.
+    is_cheap = model is None or model.is_int8 or (num_parts > 1 and bool(mkl.onednn_problem()))
     few_rows = limits.few_streams if is_cheap or not packs else 1
     if work.shape[0] > few_rows and packs:
-        return KernelPlan(kernel=kernel, variant=PACKED_MODEL)
+        assert model is not None
+        products, num_parts = _packed(work, model.float_bytes // 4)
+        return KernelPlan(
+            kernel=kernel, variant=PACKED_MODEL, products=products, num_parts=num_parts
+        )
     if work.shape[0] > few_rows and not work.is_named:
         return Refusal(f"more than {few_rows} rows")
     variant = COMPILED_STEP if model is None else WHOLE_MODEL
     return KernelPlan(kernel=kernel, variant=variant, num_parts=num_parts)
+
+
+def padded_rows(num_rows: int) -> int:
+    """The rows of a decoding step times weights packed for oneDNN."""
+    apart = FEW_ROWS_APART if num_rows <= ROWS_APART else ROWS_APART
+    return -(-num_rows // apart) * apart
+
+
+def _packed(work: Workload, num_weights: int) -> tuple[str, int]:
+    """What multiplies the packed weights of a model, and how many threads divide its units: with
+    MKL they divide the rows, so the plan has one part."""
+    if mkl.onednn_problem():
+        return MKL, 1
+    limits, size = work.limits, work.cell.hidden_size
+    num_threads = limits.num_threads or torch.get_num_threads()
+    num_rows = padded_rows(work.shape[0])
+    if num_threads > 1 and num_rows * num_weights >= limits.step_work * num_threads:
+        return ONEDNN, num_threads
+    return fastest(min(num_rows, 64), size, 4 * size), 1
 
 
 def step_parts(num_bytes: int, limits: KernelLimits | None = None) -> int:

@@ -46,6 +46,8 @@ class KernelLimits:
     """Bytes of weights, read in a decoding step, that are worth waking another thread for."""
     packed_bytes: int = 1 << 28
     """Bytes of the largest model whose weights are packed for decoding many rows (two copies)."""
+    step_work: int = 1 << 20
+    """Multiplications of a decoding step of many rows that are worth waking a thread for."""
     table_ratio: int = 4
     """In decoding, W x + b of every word may take this many times the memory of W."""
     num_threads: int | None = None

@@ -225,9 +225,10 @@ def room_for(
 
 
 def packed(weight: Tensor, num_rows: int) -> Tensor:
-    """The transpose of `weight` (outer, inner), packed for products with `num_rows` rows."""
+    """The transpose of `weight` (outer, inner), packed for products with `num_rows` rows. The
+    zeros before it say that it is not in panels (`cpu_loops.py`)."""
     weight, (outer, inner) = weight.detach().contiguous(), weight.shape
-    target = room_for(weight, num_rows, transposed=True, make=torch.empty)
+    target = room_for(weight, num_rows, transposed=True, make=torch.zeros)
     library().cblas_sgemm_pack(
         *(ROW_MAJOR, PACK_B, TRANSPOSE, num_rows, outer, inner, ctypes.c_float(1.0)),
         *(ctypes.c_void_p(weight.data_ptr()), inner, ctypes.c_void_p(target.data_ptr())),

@@ -8,8 +8,10 @@ one of three ways, as the plan says (`planning.py`):
     in parts      the same on several threads: each takes some units of every layer and some words
                   of the output layer, and they meet after each layer (one core reads memory at a
                   fraction of the rate of all of them)
-    packed        many rows, in chunks, times weights that MKL has packed for that number of rows;
-                  each chunk on one thread if there are enough, else MKL divides each product
+    packed        many rows, times weights that are packed for oneDNN: each thread takes some units
+                  and words, as above, so that its weights stay in its core's cache; or times
+                  weights that MKL has packed: in chunks of rows, each on one thread if there are
+                  enough, else MKL divides each product
 
 Weights are float32, or int8 with a scale per row (`nn/quantise.py`). If the vocabulary is small,
 W x + b of the first layer is looked up per token instead of x. A step can also lack the embedding
@@ -23,6 +25,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +33,9 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.kernels import mkl
-from elman.nn.kernels.planning import KernelLimits, ModelWeights, current_limits
+from elman.nn.kernels.packing import PackedFor, pack
+from elman.nn.kernels.planning import KernelLimits, ModelWeights, current_limits, padded_rows
+from elman.nn.kernels.products import MKL
 from elman.nn.kernels.step_loops import (
     GRU_AFTER,
     GRU_BEFORE,
@@ -42,18 +47,20 @@ from elman.nn.kernels.step_loops import (
     Layer,
     LayerStates,
     Model,
+    edge,
     float_step,
     float_step_on_threads,
     int8_step,
     int8_step_on_threads,
     packed_step,
+    packed_step_on_threads,
     packed_steps,
 )
 from elman.nn.scan_cells import MinGRUCell, MinLSTMCell, ScanCell, SRUCell
 from elman.nn.state import State
 
 CHUNK_SIZES = (16, 64)
-"""Rows that are multiplied by packed weights at once."""
+"""Rows that are multiplied at once by weights that MKL has packed."""
 
 
 class Output(NamedTuple):
@@ -107,16 +114,17 @@ class ModelStep:
         self._vocab_size = len(output.bias_V) if output else 0
         self._kept: list[Tensor] = []
         """Tensors whose addresses are in the records."""
-        self._records: dict[int, tuple[Model, ctypes.Array[Layer]]] = {}
-        """Records by chunk size; 0 for weights that are not packed."""
+        self._records: dict[tuple[str, int, int], tuple[Model, ctypes.Array[Layer]]] = {}
+        """Records by what multiplies packed weights, rows that they are packed for, and parts."""
 
     def __call__(
-        self, inputs: Tensor, states: Sequence[State], *, num_parts: int = 1, packed: bool = False
+        self, inputs: Tensor, states: Sequence[State], *, num_parts: int = 1, products: str = ""
     ) -> tuple[Tensor, list[State]]:
         """Log probabilities (B, V) after the tokens (B,), and the new states of the layers.
 
         Without an embedding, `inputs` are vectors (B, I); without an output layer, the last
-        layer's output (B, H) comes back. `num_parts` and `packed` are the plan's.
+        layer's output (B, H) comes back. `num_parts` and `products`, by packed weights, are the
+        plan's.
         """
         num_rows, inputs = inputs.shape[0], inputs.contiguous()
         if self._num_entries:
@@ -125,8 +133,10 @@ class ModelStep:
                 raise IndexError("a token is not in the vocabulary")
         chunks = [(0, num_rows, num_rows)]
         num_threads = self._num_threads or torch.get_num_threads()
-        if packed:
+        if products == MKL:
             chunks = list(_chunks(num_rows, num_threads))
+        elif products:
+            chunks = [(0, num_rows, padded_rows(num_rows))]
         padded = chunks[-1][0] + chunks[-1][2]
         before = [[_floats(state.tensor(name)) for name in self._names] for state in states]
         after = [[torch.empty(padded, size) for _ in self._names] for size in self._sizes]
@@ -152,9 +162,10 @@ class ModelStep:
                 logits=result.data_ptr() + 4 * first * self._vocab_size,
                 sums=ctypes.addressof(sums),
             )
-            calls.append((self._model(size if packed else 0), call))
+            model = self._model(products, size if products == MKL else 0, num_parts)
+            calls.append((model, call))
             kept.append((layers, sums))
-        if packed and 1 < num_threads <= len(calls):
+        if products == MKL and 1 < num_threads <= len(calls):
             models, at_calls = (
                 torch.tensor([ctypes.addressof(record) for record in records])
                 for records in zip(*calls, strict=True)
@@ -162,7 +173,7 @@ class ModelStep:
             packed_steps(num_rows=len(calls), num_parts=num_threads, models=models, calls=at_calls)
         else:
             for model, call in calls:
-                self._run(model, call, num_parts, packed)
+                self._run(model, call, num_parts, bool(products))
         if padded > num_rows:
             after = [[new[:num_rows] for new in news] for news in after]
             result = result[:num_rows]
@@ -172,20 +183,24 @@ class ModelStep:
         addresses = {"model": ctypes.addressof(model), "call": ctypes.addressof(call)}
         if num_parts > 1:
             loop = int8_step_on_threads if self._is_int8 else float_step_on_threads
+            loop = packed_step_on_threads if packed else loop
             loop(num_rows=num_parts, num_parts=num_parts, num_threads=num_parts, **addresses)
         elif packed:
             packed_step(*addresses.values())
         else:
             (int8_step if self._is_int8 else float_step)(*addresses.values())
 
-    def _model(self, chunk_size: int) -> Model:
-        """The record of the model, its weights packed for chunks of `chunk_size` rows if not 0."""
-        if chunk_size not in self._records:
+    def _model(self, products: str, num_rows: int, num_parts: int) -> Model:
+        """The record of the model, its weights packed if there is a name of `products`."""
+        if not products:
+            num_parts = 1  # divided in the loop
+        key = products, num_rows, num_parts
+        if key not in self._records:
             model, layers = self._own_records()
-            if chunk_size:
-                self._pack(model, layers, chunk_size)
-            self._records[chunk_size] = model, layers
-        return self._records[chunk_size][0]
+            if products:
+                self._pack(model, layers, *key)
+            self._records[key] = model, layers
+        return self._records[key][0]
 
     def _own_records(self) -> tuple[Model, ctypes.Array[Layer]]:
         layers = (Layer * len(self._cells))(*map(self._layer, self._cells))
@@ -244,15 +259,37 @@ class ModelStep:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def _pack(self, model: Model, layers: ctypes.Array[Layer], num_rows: int) -> None:
-        """Replace the weights by copies that are packed for products with `num_rows` rows."""
+    def _pack(
+        self,
+        model: Model,
+        layers: ctypes.Array[Layer],
+        products: str,
+        num_rows: int,
+        num_parts: int,
+    ) -> None:
+        """Replace the weights by packed copies, MKL's for products with `num_rows` rows."""
+        mkl.bind()  # the loop for one thread calls its functions, too
+
+        def packed(weight: Tensor, num_gates: int = 1) -> int:
+            if products == MKL:
+                return self._at(torch.tensor([self._at(mkl.packed(weight, num_rows))]))
+            gates = weight.detach().view(num_gates, -1, weight.shape[1])
+            edges = [edge(gates.shape[1], part, num_parts) for part in range(num_parts + 1)]
+            wanted = [
+                (PackedFor(gates[:, first:last].flatten(0, 1), transposed=True), num_rows)
+                for first, last in pairwise(edges)
+            ]
+            targets = pack(wanted, products, num_parts, make=torch.empty)
+            self._kept += targets
+            return self._at(torch.tensor([target.data_ptr() for target in targets]))
+
         for i, (layer, cell) in enumerate(zip(layers, self._cells, strict=True)):
             if i or not self._is_projected:
-                layer.W = self._at(mkl.packed(cell.input_weight, num_rows))
+                layer.W = packed(cell.input_weight, layer.num_gates)
             if not isinstance(cell, ScanCell):
-                layer.U = self._at(mkl.packed(cell.recurrent_weight, num_rows))
+                layer.U = packed(cell.recurrent_weight, layer.num_gates)
         if self._output:
-            model.V = self._at(mkl.packed(self._output.weight_VH, num_rows))
+            model.V = packed(self._output.weight_VH)
 
 
 def _chunks(num_rows: int, num_threads: int) -> Iterator[tuple[int, int, int]]:

@@ -20,7 +20,7 @@ from elman.base.errors import UsageError, nearest
 from elman.base.tables import is_outside
 from elman.nn.cells import Cell, GRUCell, LSTMCell, RNNCell
 from elman.nn.kernels import blocks, products, stepwise, timing, wave
-from elman.nn.kernels.cpu_planner import UNITS_APART, plan_cpu, step_parts
+from elman.nn.kernels.cpu_planner import UNITS_APART, padded_rows, plan_cpu, step_parts
 from elman.nn.kernels.kernel_plan import (
     COMPILED_STEP,
     ONE_LAUNCH,
@@ -63,6 +63,7 @@ __all__ = [
     "current_limits",
     "halves_are_faster",
     "kernel_limits",
+    "padded_rows",
     "plan",
     "restore_products",
     "step_parts",

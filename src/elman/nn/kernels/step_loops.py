@@ -1,9 +1,9 @@
 """The compiled loops of `model_step.py`: one step of a whole model, from records of addresses.
 
 `_whole` is the step. It runs on one thread or on all of torch's threads, with weights in float32,
-in int8 with a scale per row, or packed by MKL; a small function below for each of these. The
-arithmetic of a layer and of the output layer is written once: a thread computes the units (or
-words) from `first` to `last`.
+in int8 with a scale per row, or packed (`packing.py`); a small function below for each of these.
+The arithmetic of a layer and of the output layer is written once: a thread computes the units (or
+words) from `first` to `last`, in packed weights a part of the matrix.
 
 B rows, P rows padded to a chunk, I inputs, H hidden units, G gates times H, V vocabulary. Arrays
 are C-contiguous.
@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from elman.nn.kernels.blocks import panel_width
+from elman.nn.kernels.cpu_loops import HEADER_BYTES, multiply_at
 from elman.nn.kernels.loops import (
     F32,
     Array,
@@ -28,11 +30,15 @@ from elman.nn.kernels.loops import (
     sigmoid,
     tanh,
 )
-from elman.nn.kernels.mkl import NO_TRANSPOSE, PACKED, ROW_MAJOR, set_threads, sgemm_compute
+from elman.nn.kernels.mkl import brgemm_float32, brgemm_release, set_threads
 from elman.nn.kernels.team import Int64s, barrier, pooled_loop, team_size, thread_number, view
 
 LSTM, GRU_AFTER, GRU_BEFORE, MINGRU, MINLSTM, SRU = range(6)
 """The kinds of cells that have a compiled step."""
+ROWS_AT_ONCE = 64
+"""Rows that a panel is multiplied by at once: oneDNN compiles code for each number of them."""
+UNITS_APART = 8
+"""Parts of a layer, or of the words, begin at multiples of this."""
 
 
 def _numbers(*names: str) -> list[tuple[str, Any]]:
@@ -89,7 +95,8 @@ def _int8_matrix(address: int, rows: int, columns: int) -> Array:
 
 @inlined
 def _packed_matrix(address: int, rows: int, columns: int) -> Array:
-    return view(address, (rows * columns,), np.float32)
+    """The addresses of its parts; there are no more parts than rows."""
+    return view(address, (rows,), np.int64)
 
 
 @inlined
@@ -105,6 +112,13 @@ def _nothing() -> None:
 @inlined
 def _meet() -> None:
     barrier()
+
+
+@inlined
+def edge(size: int, part: int, num_parts: int) -> int:
+    """Where a part of about equal size begins."""
+    first = (size * part + num_parts - 1) // num_parts
+    return min(size, (first + UNITS_APART - 1) // UNITS_APART * UNITS_APART)
 
 
 @inlined
@@ -150,8 +164,9 @@ def _whole(
                 output,
                 new_h,
                 new_c,
-                size * part // num_parts,
-                size * (part + 1) // num_parts,
+                part,
+                edge(size, part, num_parts),
+                edge(size, part + 1, num_parts),
             )
         meet()
         x = output
@@ -169,12 +184,13 @@ def _whole(
             logits,
             sums[0, part],
             sums[1, part],
-            vocab_size * part // num_parts,
-            vocab_size * (part + 1) // num_parts,
+            part,
+            edge(vocab_size, part, num_parts),
+            edge(vocab_size, part + 1, num_parts),
         )
     meet()
     for part in range(thread, num_parts, num_threads):
-        first, last = vocab_size * part // num_parts, vocab_size * (part + 1) // num_parts
+        first, last = edge(vocab_size, part, num_parts), edge(vocab_size, part + 1, num_parts)
         _normalise(logits, sums, first, last)
 
 
@@ -192,8 +208,17 @@ def int8_step(model: int, call: int) -> None:
 
 @compiled
 def packed_step(model: int, call: int) -> None:
-    """Packed weights; MKL uses all threads by itself."""
+    """One part, packed; MKL uses all threads by itself."""
     _whole(model, call, _packed_matrix, _nothing, 0, 1)
+
+
+@pooled_loop
+def packed_step_on_threads(model: int, call: int) -> None:
+    """All threads, packed."""
+    set_threads(1)
+    _whole(model, call, _packed_matrix, _meet, thread_number(), team_size())
+    brgemm_release(1)
+    set_threads(0)
 
 
 @pooled_loop
@@ -268,23 +293,34 @@ def _add_product(w_NK: Array, scale_N: Array, x_BK: Array, out: Array, column: i
 
 
 @compiled
-def _add_packed(weight: Array, x: Array, out: Array) -> None:
-    """out += x w', `weight` packed for the rows of x."""
-    (rows, inner), outer = x.shape, out.shape[1]
-    sgemm_compute(
-        *(ROW_MAJOR, NO_TRANSPOSE, PACKED, rows, outer, inner),
-        *(x.ctypes.data, inner, weight.ctypes.data, outer, F32(1.0), out.ctypes.data, outer),
-    )
+def _add_packed(packed: int, x: Array, out: Array, column: int, outer: int) -> None:
+    """out[:, column:] += x w'; `packed` is the address of w, packed for the rows of x or in
+    panels."""
+    num_rows, inner = x.shape
+    stride = out.shape[1]
+    left, target = x.ctypes.data, out.ctypes.data + 4 * column
+    if view(packed - HEADER_BYTES, (1,), np.int64)[0] == 0:
+        multiply_at(left, inner, packed, num_rows, inner, outer, 1.0, target, stride)
+        return
+    width = panel_width(2 * inner)
+    for first in range(0, outer, width):
+        own = min(width, outer - first)
+        for b in range(0, num_rows, ROWS_AT_ONCE):
+            rows, at = min(ROWS_AT_ONCE, num_rows - b), target + 4 * (b * stride + first)
+            panel = packed + 4 * first * inner
+            brgemm_float32(
+                *(rows, own, inner, inner, own, stride, 1, left + 4 * b * inner, panel, at, 0)
+            )
 
 
 @compiled
 def _add_gates(
-    w: Array, scale: Array, x: Array, out: Array, size: int, first: int, last: int
+    w: Array, scale: Array, x: Array, out: Array, size: int, part: int, first: int, last: int
 ) -> None:
     """out += x w' for the units from `first` to `last` of each gate of `size` units."""
     # numba compiles one branch, by the type of w.
     if w.ndim == 1:
-        _add_packed(w, x, out)
+        _add_packed(w[part], x, out, 0, out.shape[1])
     else:
         own = last - first
         for gate in range(out.shape[1] // own):
@@ -308,6 +344,7 @@ def _units(
     output: Array,
     new_h: Array,
     new_c: Array,
+    part: int,
     first: int,
     last: int,
 ) -> None:
@@ -324,15 +361,15 @@ def _units(
             source = x[b] if is_projected else bias
             _copy(source[begin : begin + own], gates[b, gate * own : (gate + 1) * own])
     if not is_projected:
-        _add_gates(W, w_scale, x, gates, size, first, last)
+        _add_gates(W, w_scale, x, gates, size, part, first, last)
     if kind == LSTM:
-        _add_gates(U, u_scale, _padded(h, padded), gates, size, first, last)
+        _add_gates(U, u_scale, _padded(h, padded), gates, size, part, first, last)
         _lstm(gates, c, new_h, new_c, first, last)
     elif kind == GRU_AFTER:
         inner = np.zeros((padded, num_gates * own), np.float32)
         for b in range(num_rows):
             _copy(inner_bias[first:last], inner[b, 2 * own :])
-        _add_gates(U, u_scale, _padded(h, padded), inner, size, first, last)
+        _add_gates(U, u_scale, _padded(h, padded), inner, size, part, first, last)
         _gru_after(gates, inner, h, new_h, first, last)
     elif kind == GRU_BEFORE:
         _gru_before(U, u_scale, gates, h, new_h)
@@ -457,6 +494,7 @@ def _words(
     logits: Array,
     tops: Array,
     totals: Array,
+    part: int,
     first: int,
     last: int,
 ) -> None:
@@ -468,7 +506,7 @@ def _words(
     for b in range(len(x)):
         _copy(bias[first:last], logits[b, first:last])
     if V.ndim == 1:
-        _add_packed(V, x, logits)
+        _add_packed(V[part], x, logits, first, last - first)
     else:
         _add_product(V[first:last], scale[first:last], x, logits, first)
     for b in range(len(tops)):
