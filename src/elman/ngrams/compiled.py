@@ -7,11 +7,9 @@ extra. numba caches machine code beside the source or, if that is read-only, in 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from elman.base.errors import ElmanError
@@ -25,7 +23,8 @@ def compiled(function: Callable[..., R]) -> Callable[..., R]:
     """Compile `function` on its first call.
 
     Compiled functions that call each other must be in one file: numba's cache does not notice
-    changes in other files.
+    changes in other files. Those that make arrays or copy slices take 13 ms more to load the first
+    of them; pass the array instead.
     """
     try:
         return _njit(function, cache=True)
@@ -43,7 +42,7 @@ def inlined(function: Callable[..., R]) -> Callable[..., R]:
 
 def _intrinsics() -> tuple[Callable[[Scalar], None], Callable[[Scalar, Scalar, Scalar], Scalar]]:
     try:
-        numba, ir = _numba(), import_module("llvmlite.ir")
+        numba, ir = import_module("numba"), import_module("llvmlite.ir")
         intrinsic = import_module("numba.extending").intrinsic
     except ImportError:
 
@@ -79,44 +78,40 @@ def _intrinsics() -> tuple[Callable[[Scalar], None], Callable[[Scalar, Scalar, S
 
 def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
     try:
-        numba = _numba()
+        numba = import_module("numba")
     except ImportError:
 
         def explain(*args: Any, **kwargs: Any) -> R:
             raise _no_numba()
 
         return explain
-    loop: Callable[..., R] = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    return loop
+    loop = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    if options.get("cache"):
+        _load_alone(loop._cache)
+    found: Callable[..., R] = loop
+    return found
 
 
 def _no_numba() -> ElmanError:
     return ElmanError("n-gram models need the numba package", "pip install 'elman[ngram]'")
 
 
-def _numba() -> Any:
-    """Import numba without scipy.linalg, which takes as long again.
+def _load_alone(cache: Any) -> None:
+    """Have loops that are loaded from a cache of numba set up no more than they need.
 
-    The first loop that is loaded imports numba.np.arraymath, which asks for scipy's BLAS. Loops
-    here use none, and numba's functions that do ask for it again.
+    Before its first loop, numba sets up all that it can compile, which takes nearly as long as
+    importing it. Machine code needs its memory management alone. To compile sets up the rest.
     """
-    numba = import_module("numba")
-    if "numba.np.arraymath" in sys.modules:
-        return numba
     with suppress(ImportError, AttributeError):  # another version of numba
-        linalg: Any = import_module("numba.np.linalg")
-        ask = linalg.ensure_blas
-        try:
-            linalg.ensure_blas = _expect_scipy
-            import_module("numba.np.arraymath")
-        finally:
-            linalg.ensure_blas = ask
-    return numba
+        memory = import_module("numba.core.runtime").rtsys
+        find, guarded = cache._load_overload, cache._guard_against_spurious_io_errors
 
+        def load(signature: Any, context: Any) -> Any:
+            memory.initialize(context)
+            with guarded():
+                return find(signature, context)
 
-def _expect_scipy() -> None:
-    if find_spec("scipy") is None:
-        raise ImportError
+        cache.load_overload = load
 
 
 # Both take numbers, not arrays, as the inlined helpers do. Inside compiled loops only.

@@ -188,7 +188,8 @@ class _Groups:
             keys = keys[: _pack(*reading, before, following, keys, *groups)]
             keys.sort()
             found = self.found[base : base + size]
-            done = _split(keys, before, following, places, num_children, found, *groups)
+            small = np.empty(_SMALL, np.int64)
+            done = _split(keys, small, before, following, places, num_children, found, *groups)
             if len(buffer) <= 2 * _PIECE_SIZE:  # single tokens have much larger groups than others
                 self.free.append(buffer)
             return done
@@ -335,19 +336,19 @@ def _pack(
 
 @compiled
 def _split(
-    keys: NDArray[np.int64], before: Array, following: Array, places: Array, num_children: Array,
-    found: Array, sizes: Array, words: Array, suffix: Array, first_child: Array, first: int,
-    end: int, length: int, boundary_id: int, word_bits: int, place_bits: int,
+    keys: NDArray[np.int64], small: NDArray[np.int64], before: Array, following: Array,
+    places: Array, num_children: Array, found: Array, sizes: Array, words: Array, suffix: Array,
+    first_child: Array, first: int, end: int, length: int, boundary_id: int, word_bits: int,
+    place_bits: int,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Find the new groups, and reorder the positions to match unless `places` is empty; `keys` are
-    sorted.
+    sorted, and `small` has room for the keys of a small group.
 
     `num_children` gets for each group the number of new groups up to it. Return the number of
     groups, and of positions.
     """
     at, out, num_used, stop = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     word_mask, place_mask = (1 << word_bits) - 1, (1 << place_bits) - 1
-    small = np.empty(_SMALL, np.int64)
     for group in range(first, end):
         start, stop = stop, stop + sizes[group]
         num_children[group + 1] = out

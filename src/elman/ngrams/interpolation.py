@@ -146,7 +146,9 @@ def mix_level(
     numbers = (*rule.discounts, rule.per_type, rule.constant, np.array(rule.lambdas))
 
     def mix(span: tuple[int, int]) -> None:
-        _mix(*span, first_child, counts, suffix, lower, dropped, *numbers, probs, backoffs)
+        lowers = np.empty(_READ_AHEAD, np.float32)
+        arrays = first_child, counts, suffix, lower, dropped
+        _mix(*span, *arrays, *numbers, lowers, probs, backoffs)
         room.relieve()
 
     share = room.share(len(probs), num_threads)
@@ -157,9 +159,9 @@ def mix_level(
 def _mix(
     start: int, end: int, first_child: Array, counts: Array, suffix: Array, lower: Floats,
     dropped: NDArray[np.bool_], discount_1: float, discount_2: float, discount_3: float,
-    per_type: float, constant: float, lambdas: Doubles, probs: Floats, backoffs: Floats,
+    per_type: float, constant: float, lambdas: Doubles, lowers: Floats, probs: Floats,
+    backoffs: Floats,
 ) -> None:  # fmt: skip
-    lowers = np.empty(_READ_AHEAD, np.float32)
     begin = stop = np.int64(first_child[start])  # of the children whose `lowers` were read
     for context in range(start, end):
         first, last = first_child[context], first_child[context + 1]
@@ -189,7 +191,7 @@ def _mix(
         for child in range(first, last):
             if child == stop:
                 # Random reads first, in a plain loop: the CPU overlaps the cache misses.
-                begin, stop = stop, min(stop + _READ_AHEAD, np.int64(first_child[end]))
+                begin, stop = stop, min(stop + len(lowers), np.int64(first_child[end]))
                 for i in range(begin, stop):
                     lowers[i - begin] = lower[suffix[i]]
             count = counts[child]
