@@ -88,7 +88,7 @@ def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
         return explain
     loop = numba.njit(nogil=True, error_model="numpy", **options)(function)
     if options.get("cache"):
-        _load_alone(loop._cache)
+        _load_alone(loop)
     found: Callable[..., R] = loop
     return found
 
@@ -109,14 +109,14 @@ def _numba() -> Any:
         return aside.submit(import_module, "numba").result()
 
 
-def _load_alone(cache: Any) -> None:
-    """Have loops that are loaded from a cache of numba set up no more than they need.
+def _load_alone(loop: Any) -> None:
+    """Have a loop that is loaded from numba's cache set up no more than it needs.
 
     Before its first loop, numba sets up all that it can compile, which takes nearly as long as
     importing it. Machine code needs its memory management alone. To compile sets up the rest.
     """
     with suppress(ImportError, AttributeError):  # another version of numba
-        memory = import_module("numba.core.runtime").rtsys
+        memory, cache = import_module("numba.core.runtime").rtsys, loop._cache
         find, guarded = cache._load_overload, cache._guard_against_spurious_io_errors
 
         def load(signature: Any, context: Any) -> Any:
