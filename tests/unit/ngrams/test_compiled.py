@@ -30,6 +30,11 @@ def test_without_numba_the_first_call_says_what_to_install(
         assert "elman[ngram]" in refused.value.hint
 
 
+def test_loops_that_numba_is_told_not_to_compile_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("numba").config, "DISABLE_JIT", 1)
+    assert compiled.compiled(lambda x: x + 1)(1) == 2
+
+
 def test_threads_keep_the_order_of_the_items() -> None:
     items = list(range(100))
     assert in_threads(lambda x: x * x, items, 3) == [x * x for x in items]
