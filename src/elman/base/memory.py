@@ -7,7 +7,7 @@ import gc
 import mmap
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _CONSUMED = 1 << 20
 """Elements that are given back at a time: two large pages of the system."""
 _DONTNEED = 4
+_LARGE = 1 << 22
+"""Numbers whose arrays take more than the compiler."""
 
 
 def resident_bytes() -> int:
@@ -45,36 +47,36 @@ def trim() -> None:
             function(0)
 
 
-class Consumed:
-    """Gives arrays back to the system piece by piece, while threads read them for the last time.
+def give_back(array: Any) -> None:
+    """Give the memory of an array back to the system, but for parts of pages; it reads as zeros."""
+    if (advise := madvise()) is not None:
+        address = -(-array.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = array.ctypes.data + array.nbytes - address
+        if size >= mmap.PAGESIZE:
+            advise(address, size - size % mmap.PAGESIZE, _DONTNEED)
 
-    All of one length, in 32-bit numbers. What was given back reads as zeros.
+
+class Consumed:
+    """Gives an array back to the system piece by piece, while threads read it for the last time.
+
+    What was given back reads as zeros.
     """
 
-    def __init__(self, arrays: Sequence[Any], size: int) -> None:
-        self._arrays, self._left, self._lock = arrays, dict[int, int](), Lock()
-        self._size = size
-        self._advise = madvise()
+    def __init__(self, array: Any) -> None:
+        self._array, self._left, self._lock = array, dict[int, int](), Lock()
 
     def add(self, first: int, end: int) -> None:
         """Note that these elements were read."""
         done = []
         with self._lock:
             for block in range(first // _CONSUMED, -(-end // _CONSUMED)):
-                start, stop = block * _CONSUMED, min((block + 1) * _CONSUMED, self._size)
+                start, stop = block * _CONSUMED, min((block + 1) * _CONSUMED, len(self._array))
                 left = self._left.get(block, stop - start) - (min(end, stop) - max(first, start))
                 self._left[block] = left
                 if left == 0:
                     done.append((start, stop))
-        if self._advise is None:
-            return
         for start, stop in done:
-            for array in self._arrays:
-                # Whole pages alone.
-                address = -(-(array.ctypes.data + 4 * start) // mmap.PAGESIZE) * mmap.PAGESIZE
-                size = array.ctypes.data + 4 * stop - address
-                if size >= mmap.PAGESIZE:
-                    self._advise(address, size - size % mmap.PAGESIZE, _DONTNEED)
+            give_back(self._array[start:stop])
 
 
 def keep_little_free() -> None:
@@ -102,12 +104,13 @@ def return_large_arrays() -> None:
             option(_MMAP_THRESHOLD, 4 << 20)
 
 
-def release_compiler() -> None:
+def release_compiler(beside: int = _LARGE) -> None:
     """Release the pages of numba's compiler, 75 MB that compiled loops do not use.
 
-    They are read from its file again if they are used, as when another loop is loaded.
+    They are read from its file again if they are used, as when another loop is loaded. Beside
+    arrays of few numbers they stay.
     """
-    if (advise := madvise()) is not None:
+    if beside >= _LARGE and (advise := madvise()) is not None:
         for start, end in _pages_of_compiler():
             advise(start, end - start, _DONTNEED)
 

@@ -8,6 +8,7 @@ that releases the GIL: compiled loops, other processes.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -144,6 +145,15 @@ def free_cores() -> float | None:
 def threads_asked() -> int | None:
     """The number that `--threads` gives."""
     return _asked
+
+
+def spare_numpy_threads() -> None:
+    """Have NumPy, if it is still to be imported, start no threads for products of matrices.
+
+    There is one for each core, which waits busily for 0.03 s and longer before it sleeps.
+    """
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def default_threads() -> int:

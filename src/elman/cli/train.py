@@ -19,6 +19,7 @@ from elman.base.config import merge, nested, parse_overrides
 from elman.base.errors import ElmanError, UsageError
 from elman.base.launch import launch
 from elman.base.tables import imported, is_outside, trust
+from elman.base.threads import spare_numpy_threads
 from elman.tasks import Option, Task, task_named
 from elman.tasks.task import Shortcut, texts_of
 from elman.terminal import console
@@ -222,6 +223,8 @@ def train_command(task: Task, shortcut: Shortcut | None = None) -> Callable[...,
     own_options = [own for own in task.options if own.setting not in defaults]
 
     def command(**given: Any) -> None:
+        if task.fit is not None:  # counting has no products of matrices
+            spare_numpy_threads()
         data, valid, test = (list(given.pop(key) or ()) for key in ("data", "valid", "test"))
         values = [(own, given.pop(own.name)) for own in own_options]
         values = [(own, value) for own, value in values if value is not None]

@@ -250,13 +250,13 @@ def _lines(
         # Not np.searchsorted: it copies the whole column for every piece of work.
         path[depth] = bisect_right(model.first_child, path[depth + 1]) - 1
     line_size = 2 * _NUMBER_SIZE + length * (spelled.longest + 1) + _SLOT
-    prefix = np.empty(line_size, np.uint8)
+    prefix, begins = np.empty(line_size, np.uint8), np.zeros(length, np.uint64)
     while start < stop:
         buffer = spelled.buffer(_BUFFER_SIZE + line_size)
         start, size = _format(
             model.contexts, model.contexts.view(np.float32), model.leaves.view(np.float32),
             model.words, model.boundary_id, spelled.slots, spelled.letters, spelled.starts,
-            _DIGITS, path, start, stop, prefix, buffer, _BUFFER_SIZE,
+            _DIGITS, path, start, stop, prefix, begins, buffer, _BUFFER_SIZE,
         )  # fmt: skip
         yield buffer[:size].data
 
@@ -380,17 +380,17 @@ def _put_number(value: Scalar, digits: Bytes, buffer: Bytes, at: Scalar) -> Scal
 def _format(
     contexts_i: Array, contexts_f: Floats, leaves_f: Floats, words: Array, boundary_id: int,
     slots: Bytes, letters: Bytes, starts: NDArray[np.int64], digits: Bytes, path: NDArray[np.int64],
-    start: Scalar, stop: Scalar, prefix: Bytes, buffer: Bytes, limit: int,
+    start: Scalar, stop: Scalar, prefix: Bytes, begins: NDArray[np.uint64], buffer: Bytes,
+    limit: int,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Write lines until `stop` or a full buffer; `path` is the chain of contexts at `start`.
 
     The last two spellings are `<s>` and `</s>`. `prefix` keeps the words of the context, because
-    neighbouring n-grams share the first ones.
+    neighbouring n-grams share the first ones; each begins at its `begins`.
     """
     num_contexts = len(contexts_i) - 1
     vocab_size = len(slots) - 2
     length = len(path)
-    begins = np.zeros(length, np.uint64)  # of each word in the prefix
     at, prefix_size = _U(0), _U(0)
     ngram = start
     while ngram < stop and at < _U(limit):

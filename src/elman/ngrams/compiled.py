@@ -7,11 +7,10 @@ extra. numba caches machine code beside the source or, if that is read-only, in 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from elman.base.errors import ElmanError
@@ -25,7 +24,8 @@ def compiled(function: Callable[..., R]) -> Callable[..., R]:
     """Compile `function` on its first call.
 
     Compiled functions that call each other must be in one file: numba's cache does not notice
-    changes in other files.
+    changes in other files. Those that make arrays or copy slices take 13 ms more to load the first
+    of them; pass the array instead.
     """
     try:
         return _njit(function, cache=True)
@@ -79,15 +79,18 @@ def _intrinsics() -> tuple[Callable[[Scalar], None], Callable[[Scalar, Scalar, S
 
 def _njit(function: Callable[..., R], **options: Any) -> Callable[..., R]:
     try:
-        numba = _numba()
+        numba = import_module("numba")
     except ImportError:
 
         def explain(*args: Any, **kwargs: Any) -> R:
             raise _no_numba()
 
         return explain
-    loop: Callable[..., R] = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    return loop
+    loop = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    if options.get("cache"):
+        _load_alone(loop)
+    found: Callable[..., R] = loop
+    return found
 
 
 def _no_numba() -> ElmanError:
@@ -95,28 +98,33 @@ def _no_numba() -> ElmanError:
 
 
 def _numba() -> Any:
-    """Import numba without scipy.linalg, which takes as long again.
+    """Import numba in a thread, where calls begin a stack of their own.
 
-    The first loop that is loaded imports numba.np.arraymath, which asks for scipy's BLAS. Loops
-    here use none, and numba's functions that do ask for it again.
+    CPython keeps the variables of calls in chunks of 16 KiB, and a chunk goes back to the system
+    with the call that began it. Where a loop of the import calls across the end of a chunk, each
+    call takes one and gives it back: a fifth of the start-up, if the calls before are as deep as
+    those of `python -m elman.cli`.
     """
-    numba = import_module("numba")
-    if "numba.np.arraymath" in sys.modules:
-        return numba
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(import_module, "numba").result()
+
+
+def _load_alone(loop: Any) -> None:
+    """Have a loop that is loaded from numba's cache set up no more than it needs.
+
+    Before its first loop, numba sets up all that it can compile, which takes nearly as long as
+    importing it. Machine code needs its memory management alone. To compile sets up the rest.
+    """
     with suppress(ImportError, AttributeError):  # another version of numba
-        linalg: Any = import_module("numba.np.linalg")
-        ask = linalg.ensure_blas
-        try:
-            linalg.ensure_blas = _expect_scipy
-            import_module("numba.np.arraymath")
-        finally:
-            linalg.ensure_blas = ask
-    return numba
+        memory, cache = import_module("numba.core.runtime").rtsys, loop._cache
+        find, guarded = cache._load_overload, cache._guard_against_spurious_io_errors
 
+        def load(signature: Any, context: Any) -> Any:
+            memory.initialize(context)
+            with guarded():
+                return find(signature, context)
 
-def _expect_scipy() -> None:
-    if find_spec("scipy") is None:
-        raise ImportError
+        cache.load_overload = load
 
 
 # Both take numbers, not arrays, as the inlined helpers do. Inside compiled loops only.

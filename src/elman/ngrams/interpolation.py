@@ -24,9 +24,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.base.memory import release_compiler
 from elman.base.threads import in_threads
 from elman.ngrams.compiled import compiled
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Room, spans
+
+_READ_AHEAD = 1 << 12
+"""Children whose shorter n-grams are read at a time."""
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -95,7 +99,7 @@ def interpolate(
 
     `uniform_V` is the distribution at the end of the recursion. `dropped` marks the pruned n-grams
     of each level; their probability mass goes to the shorter contexts. With `consume`, the counts
-    of a level leave the list once they are used.
+    of a level leave the list once they are used; those in memory become its probabilities.
     """
     estimate = Estimate([], [])
     root = np.array([0, trie.vocab_size], np.int32)
@@ -104,7 +108,10 @@ def interpolate(
         first_child = trie.levels[length - 2].first_child if length > 1 else root
         suffix = level.suffix if length > 1 else identity
         lower = estimate.probs[-1] if length > 1 else uniform_V
-        probs = trie.room.empty(len(level), np.float32)
+        if consume and trie.room is MEMORY:
+            probs = counts[length - 1].view(np.float32)
+        else:
+            probs = trie.room.empty(len(level), np.float32)
         backoffs = trie.room.empty(len(first_child) - 1, np.float32)
         mix_level(
             first_child, counts[length - 1], suffix, lower, dropped[length - 1], rule,
@@ -112,6 +119,7 @@ def interpolate(
         )  # fmt: skip
         if consume:
             counts[length - 1] = np.empty(0, np.int32)
+            release_compiler(beside=len(level))
         estimate.probs.append(probs)
         if length > 1:
             estimate.backoffs.append(backoffs)
@@ -131,11 +139,16 @@ def mix_level(
     contexts: tuple[int, int] | None = None,
     room: Room = MEMORY,
 ) -> None:
-    """Fill `probs` and `backoffs` of one level, for all contexts or a range of them."""
+    """Fill `probs` and `backoffs` of one level, for all contexts or a range of them.
+
+    `probs` can be the memory of `counts`.
+    """
     numbers = (*rule.discounts, rule.per_type, rule.constant, np.array(rule.lambdas))
 
     def mix(span: tuple[int, int]) -> None:
-        _mix(*span, first_child, counts, suffix, lower, dropped, *numbers, probs, backoffs)
+        lowers = np.empty(_READ_AHEAD, np.float32)
+        arrays = first_child, counts, suffix, lower, dropped
+        _mix(*span, *arrays, *numbers, lowers, probs, backoffs)
         room.relieve()
 
     share = room.share(len(probs), num_threads)
@@ -146,11 +159,10 @@ def mix_level(
 def _mix(
     start: int, end: int, first_child: Array, counts: Array, suffix: Array, lower: Floats,
     dropped: NDArray[np.bool_], discount_1: float, discount_2: float, discount_3: float,
-    per_type: float, constant: float, lambdas: Doubles, probs: Floats, backoffs: Floats,
+    per_type: float, constant: float, lambdas: Doubles, lowers: Floats, probs: Floats,
+    backoffs: Floats,
 ) -> None:  # fmt: skip
-    # Random reads first, in a plain loop: the CPU overlaps the cache misses.
-    for child in range(first_child[start], first_child[end]):
-        probs[child] = lower[suffix[child]]
+    begin = stop = np.int64(first_child[start])  # of the children whose `lowers` were read
     for context in range(start, end):
         first, last = first_child[context], first_child[context + 1]
         total, num_types = 0, 0
@@ -169,16 +181,19 @@ def _mix(
                 else:
                     freed += discount_3
         added = per_type * num_types + constant
-        if total + added == 0:
-            backoffs[context] = 1.0
-            continue
-        bucket = 0
+        weight, gamma, bucket = 0.0, 1.0, 0
         while (total >> (bucket + 1)) > 0 and bucket + 1 < len(lambdas):
             bucket += 1
-        weight = lambdas[bucket] / (total + added)
-        gamma = weight * (freed + added) + 1.0 - lambdas[bucket]
+        if total + added != 0:
+            weight = lambdas[bucket] / (total + added)
+            gamma = weight * (freed + added) + 1.0 - lambdas[bucket]
         backoffs[context] = gamma
         for child in range(first, last):
+            if child == stop:
+                # Random reads first, in a plain loop: the CPU overlaps the cache misses.
+                begin, stop = stop, min(stop + len(lowers), np.int64(first_child[end]))
+                for i in range(begin, stop):
+                    lowers[i - begin] = lower[suffix[i]]
             count = counts[child]
             if count == 0:
                 kept = 0.0
@@ -188,4 +203,4 @@ def _mix(
                 kept = 2.0 - discount_2
             else:
                 kept = count - discount_3
-            probs[child] = weight * kept + gamma * probs[child]
+            probs[child] = weight * kept + gamma * lowers[child - begin]

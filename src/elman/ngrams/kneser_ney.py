@@ -3,13 +3,13 @@
 The estimates equal those of KenLM's lmplz, including one quirk: when lmplz tallies how many n-grams
 have an adjusted count of 1, 2, 3 and 4, it uses the plain count for the last n-gram of each order
 (AdjustCounts::Run, after the loop). On the Penn Treebank this changes the probabilities of the
-rarest words by 1e-3. `Last` is that n-gram.
+rarest words by 1e-3. `last_ngram` finds that n-gram, and `last_counts` its plain counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,19 @@ from elman.ngrams.counting import Ids
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Level, Room
 
 Discounts = tuple[float, float, float]
-Last = Sequence[int]
 _STRETCH = 1 << 20
 """Tokens looked at at a time, which bounds the memory."""
 _FEW = 32
 """N-grams that are looked at one by one."""
 
 
-def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Array]:
+def adjusted_counts(
+    trie: CountTrie, num_threads: int | None = None, *, overwrite: bool = False
+) -> list[Array]:
     """Count, for each level, the distinct tokens seen before each n-gram.
 
-    The longest n-grams and those that begin a line keep their plain counts.
+    The longest n-grams and those that begin a line keep their plain counts. `overwrite` puts the
+    result in the place of the counts.
     """
 
     room, adjusted = trie.room, []
@@ -40,7 +42,7 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
     for length in range(1, trie.order):
         level, suffix = trie.levels[length - 1], trie.levels[length].suffix
         blocks = level.first_child[blocks]
-        counts = room.empty(len(level))
+        counts = level.counts if overwrite else room.empty(len(level))
 
         def adjust(
             span: tuple[int, int],
@@ -52,13 +54,14 @@ def adjusted_counts(trie: CountTrie, num_threads: int | None = None) -> list[Arr
         ) -> None:
             # Every thread counts the links to its span: nobody else writes there.
             first, end = span
+            kept = slice(max(first, starts[0]), min(end, starts[1]))
+            plain = level.counts[kept].copy()
             counts[first:end] = 0
             block = 0
             while block < len(blocks) - 1:
                 block = _count_links(suffix, blocks, block, 8 * room.piece, first, end, counts)
                 room.relieve()
-            kept = slice(max(first, starts[0]), min(end, starts[1]))
-            counts[kept] = level.counts[kept]
+            counts[kept] = plain
 
         number = min(num_threads or default_threads(), 1 + len(level) // room.piece)
         cuts = np.linspace(0, len(level), number + 1).astype(np.int64).tolist()
@@ -88,20 +91,21 @@ def counts_of_counts(
 def kneser_ney_discounts(
     trie: CountTrie,
     adjusted: Sequence[Array],
-    last: Last = (),
+    last: Sequence[tuple[int, int]] = (),
     num_threads: int | None = None,
 ) -> list[Discounts | None]:
-    """Return for each order the discounts of counts of 1, of 2, and of 3 or more.
+    """Return for each order the discounts of counts of 1, of 2, and of 3 or more; `last` are the
+    `last_counts`.
 
     None if the formula is undefined (no n-gram has a count of 1, of 2 or of 3), or if a discount
     would be negative or larger than the count.
     """
     found = []
-    for length, (level, counts) in enumerate(zip(trie.levels, adjusted, strict=True), start=1):
+    for counts, exception in zip_longest(adjusted, last):
         occurring = counts_of_counts(counts, 4, num_threads, trie.room)
-        if length < trie.order and length <= len(last):
-            index = trie.index(last[-length:])
-            for number, change in ((counts[index], -1), (level.counts[index], 1)):
+        if exception is not None:
+            index, plain = exception
+            for number, change in ((counts[index], -1), (plain, 1)):
                 if number < len(occurring):
                     occurring[number] += change
         found.append(_discounts(*occurring[1:]))
@@ -147,6 +151,16 @@ def last_ngram(
             return [boundary_id, *last] if len(ends) else last
         last.insert(0, token)
     return last
+
+
+def last_counts(trie: CountTrie, last: Sequence[int]) -> list[tuple[int, int]]:
+    """Return, for each length but the longest, the index and count of the n-gram that lmplz
+    processes last; no more of them than `last` has tokens."""
+    found = []
+    for length in range(1, min(trie.order, 1 + len(last))):
+        index = trie.index(last[-length:])
+        found.append((index, int(trie.levels[length - 1].counts[index])))
+    return found
 
 
 def _places(ids: Ids, token: int) -> NDArray[Any]:

@@ -19,8 +19,13 @@ from elman.ngrams.counting import Ids
 from elman.ngrams.interpolation import Estimate, Floats, Rule, interpolate, mix_level, too_regular
 from elman.ngrams.jelinek_mercer import fit_lambdas
 from elman.ngrams.katz import katz, stupid_backoff
-from elman.ngrams.kneser_ney import adjusted_counts, counts_of_counts, kneser_ney_discounts
-from elman.ngrams.trie import CountTrie, Level
+from elman.ngrams.kneser_ney import (
+    adjusted_counts,
+    counts_of_counts,
+    kneser_ney_discounts,
+    last_counts,
+)
+from elman.ngrams.trie import MEMORY, CountTrie, Level
 
 ABSOLUTE_DISCOUNT = 0.5
 """Fallback discount if no n-gram of an order occurs once, or none occurs twice."""
@@ -86,7 +91,7 @@ class Counted:
     """Uncounted text, to fit weights on."""
     num_threads: int | None = None
     consume: bool = False
-    """Whether to free the counts of each level once they are used."""
+    """Whether to free counts once they are used, and to overwrite those in memory."""
 
     def interpolated(
         self, rules: Sequence[Rule], counts: list[NDArray[np.int32]] | None = None
@@ -113,7 +118,7 @@ def estimate(
 ) -> tuple[CountTrie, Estimate]:
     """Estimate the probabilities of a trie's n-grams; also return the trie left after pruning.
 
-    With `consume`, the counts of the trie are freed on the way where they are not needed again.
+    With `consume`, the counts of the trie are freed or overwritten where they are not needed again.
     """
     seen_V = trie.levels[0].counts > 0
     if settings.vocabulary == "open" or not seen_V.any():
@@ -188,12 +193,15 @@ def build(trie: CountTrie, settings: Smoothing, **options: object) -> BackoffMod
 
 
 def _kneser_ney(counted: Counted) -> Estimate:
-    counts = adjusted_counts(counted.trie, counted.num_threads)
-    discounts = kneser_ney_discounts(counted.trie, counts, counted.last, counted.num_threads)
+    trie, num_threads = counted.trie, counted.num_threads
+    last = last_counts(trie, counted.last)
+    overwrite = counted.consume and trie.room is MEMORY
+    counts = adjusted_counts(trie, num_threads, overwrite=overwrite)
+    discounts = kneser_ney_discounts(trie, counts, last, num_threads)
     first, second, third = counted.settings.fallback_discounts
     chosen = [found or (first, second, third) for found in discounts]
     if counted.consume:
-        for level in counted.trie.levels:
+        for level in trie.levels:
             level.counts = np.empty(0, np.int32)
     estimate = counted.interpolated([Rule(discounts=found) for found in chosen], counts)
     estimate.details["discounts"] = [list(found) for found in chosen]

@@ -336,7 +336,7 @@ def disk_needed(
     *,
     memory: int | None = None,
     packed: bool | None = None,
-    **sizes: int,
+    **sizes: Any,
 ) -> Needed:
     """Estimate the disk that the stages and the model take, in about `memory` bytes.
 

@@ -282,7 +282,8 @@ def _sort_ties(
                     else:
                         room[out] = order[b]
                         b += 1
-            order[first:end] = room[first:end]
+            for i in range(first, end):
+                order[i] = room[i]
             width *= 2
         first = end
 

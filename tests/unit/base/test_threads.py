@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Event, Lock, current_thread
@@ -11,6 +12,20 @@ from typing import Any
 import pytest
 
 from elman.base import threads
+
+
+def test_numpy_starts_no_threads_if_it_is_imported_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")  # so that it is put back
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    monkeypatch.setitem(sys.modules, "numpy", sys)
+    threads.spare_numpy_threads()
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    monkeypatch.delitem(sys.modules, "numpy")
+    threads.spare_numpy_threads()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    threads.spare_numpy_threads()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
 
 
 def groups(folder: Path, own: str, files: dict[str, str]) -> float | None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -25,6 +28,11 @@ def test_without_numba_the_first_call_says_what_to_install(
         with pytest.raises(ElmanError, match="numba") as refused:
             function(1)
         assert "elman[ngram]" in refused.value.hint
+
+
+def test_loops_that_numba_is_told_not_to_compile_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("numba").config, "DISABLE_JIT", 1)
+    assert compiled.compiled(lambda x: x + 1)(1) == 2
 
 
 def test_threads_keep_the_order_of_the_items() -> None:
@@ -58,3 +66,23 @@ def test_what_goes_wrong_in_a_thread_is_raised() -> None:
         in_threads(work, [1, 2], 2)
     with pytest.raises(ElmanError):
         list(in_order(work, [1, 2], 2))
+
+
+def test_loops_from_the_cache_load_nothing_that_compiles(tmp_path: Path) -> None:
+    text, program = tmp_path / "text.txt", tmp_path / "program.py"
+    text.write_text("a b\nb a a\n" * 5)
+    program.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from elman.ngrams.counting import count\n"
+        "from elman.ngrams.reading import read_stretches, word_tokenizer\n"
+        "from elman.ngrams.smoothing import KneserNey, build\n"
+        f"stretches = read_stretches([Path({str(text)!r})])\n"
+        "tokenizer = word_tokenizer(stretches, 'pretokenized')\n"
+        "ids = stretches.ids(tokenizer)\n"
+        "build(count(ids, 3, vocab_size=4, boundary_id=tokenizer.boundary_id), KneserNey())\n"
+        "print('numba.np.arrayobj' in sys.modules)\n"
+    )
+    for _ in range(2):  # the first may compile
+        ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"

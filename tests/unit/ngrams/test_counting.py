@@ -92,9 +92,9 @@ def test_ids_after_a_boundary_are_counted_where_they_are() -> None:
     whole = np.random.default_rng(0).integers(0, 70_000, 5000).astype(np.int32)
     whole[0] = 3
     sizes = {"vocab_size": 70_000, "boundary_id": 3}
-    assert _with_boundary(whole[1:], 3, np.int32) is whole
+    assert _with_boundary(whole[1:], 3) is whole
     for other in (whole[1:].copy(), whole[1:-1], whole[1:].astype(np.int64)):
-        assert _with_boundary(other, 3, np.int32) is not whole
+        assert _with_boundary(other, 3) is not whole
     for one, other in zip(
         count(whole[1:], 3, **sizes).levels, count(whole[1:].copy(), 3, **sizes).levels, strict=True
     ):
@@ -103,10 +103,31 @@ def test_ids_after_a_boundary_are_counted_where_they_are() -> None:
         assert np.array_equal(one.suffix, other.suffix)
 
 
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_ids_are_overwritten_after_release_alone(
+    num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_PIECE_SIZE", 100)
+    whole = np.random.default_rng(0).integers(0, 20, 20_000).astype(np.int32)
+    whole[0] = 3
+    before, seen = whole.copy(), list[bool]()
+    options = {"vocab_size": 20, "boundary_id": 3, "num_threads": num_threads}
+    kept = count(whole[1:], 5, **options)
+    assert np.array_equal(whole, before)
+    found = count(
+        whole[1:], 5, **options, release=lambda: seen.append(np.array_equal(whole, before))
+    )
+    assert seen == [True]
+    assert not np.array_equal(whole, before)
+    for one, other in zip(kept.levels, found.levels, strict=True):
+        for name in ("words", "counts", "suffix", "first_child"):
+            assert np.array_equal(getattr(one, name), getattr(other, name))
+
+
 def test_reading_leaves_a_boundary_before_the_ids(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b\nb a a\n")
     stretches = read_stretches([tmp_path / "text.txt"])
     for kind in ("pretokenized", "word"):
         tokenizer = word_tokenizer(stretches, kind)
         ids = stretches.ids(tokenizer)
-        assert _with_boundary(ids, tokenizer.boundary_id, np.int32) is ids.base
+        assert _with_boundary(ids, tokenizer.boundary_id) is ids.base

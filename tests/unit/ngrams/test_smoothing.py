@@ -252,10 +252,15 @@ def test_lengths_are_named_in_few_words() -> None:
     assert named([1, 2, 4, *range(6, 301)]) == "1-, 2-, 4- and 6- to 300-grams"
 
 
-def test_counts_are_freed_on_the_way_without_a_change_of_the_estimate() -> None:
+@pytest.mark.parametrize("last", [(), (3, 1, 2)])
+def test_counts_are_freed_on_the_way_without_a_change_of_the_estimate(
+    last: tuple[int, ...],
+) -> None:
     ids = np.random.default_rng(0).integers(0, 9, 3000)
     tries = [count(ids, 3, vocab_size=9, boundary_id=0) for _ in range(2)]
-    kept, freed = (estimate(tries[i], NgramConfig(order=3), consume=bool(i))[1] for i in range(2))
+    kept, freed = (
+        estimate(tries[i], NgramConfig(order=3), last=last, consume=bool(i))[1] for i in range(2)
+    )
     assert [len(level.counts) for level in tries[1].levels] == [0, 0, 0]
     assert len(tries[0].levels[1].counts) > 0
     for one, other in zip(kept.probs + kept.backoffs, freed.probs + freed.backoffs, strict=True):
@@ -264,8 +269,9 @@ def test_counts_are_freed_on_the_way_without_a_change_of_the_estimate() -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 17])
 @pytest.mark.parametrize("num_threads", [1, 5])
+@pytest.mark.parametrize("overwrite", [False, True])
 def test_adjusted_counts_are_the_same_in_any_number_of_threads(
-    piece: int, num_threads: int
+    piece: int, num_threads: int, overwrite: bool
 ) -> None:
     class Small(Room):
         def __init__(self) -> None:
@@ -274,11 +280,13 @@ def test_adjusted_counts_are_the_same_in_any_number_of_threads(
     ids = np.random.default_rng(0).geometric(0.2, 3000) % 30
     trie = count(ids, 4, vocab_size=30, boundary_id=0)
     trie.room = Small()
-    found = adjusted_counts(trie, num_threads)
+    plain = [level.counts.copy() for level in trie.levels]
+    found = adjusted_counts(trie, num_threads, overwrite=overwrite)
     for length in range(1, 4):
-        level = trie.levels[length - 1]
-        expected = np.bincount(trie.levels[length].suffix, minlength=len(level))
+        expected = np.bincount(trie.levels[length].suffix, minlength=len(plain[length - 1]))
         if length > 1:
             kept = slice(*trie.line_starts(length))
-            expected[kept] = level.counts[kept]
+            expected[kept] = plain[length - 1][kept]
+        is_plain = np.array_equal(trie.levels[length - 1].counts, plain[length - 1])
+        assert is_plain != overwrite
         assert found[length - 1].tolist() == expected.tolist()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from elman.base.errors import UsageError
+from elman.base.threads import spare_numpy_threads
 from elman.terminal.console import result, result_json, table, talk
 from elman.terminal.options import Json, Threads, argument, option
 
@@ -71,6 +72,7 @@ def join(run: Run, json: Json = False) -> None:
 
 
 def _staged(run: Path) -> Any:
+    spare_numpy_threads()
     from elman.tasks.ngram.staged import StagedRun
 
     staged = StagedRun(run)

@@ -22,7 +22,7 @@ from typing import Any
 from elman.base.counting import counted as in_words
 from elman.base.errors import UsageError
 from elman.base.files import replacing
-from elman.base.memory import return_large_arrays
+from elman.base.memory import return_large_arrays, trim
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.arpa_files import check_writable_as_arpa, new_tokenizer_beside, save_arpa
 from elman.ngrams.backoff import BackoffModel
@@ -220,13 +220,17 @@ def _read(
 def _counted(
     text: CountedText, order: int, folder: Path, with_spellings: bool, num_threads: int | None
 ) -> tuple[CountTrie, list[int]]:
-    """Count in memory, and save the tokenizer; return the counts and the `last_ngram`."""
+    """Count in memory, and save the tokenizer; return the counts and the `last_ngram`.
+
+    The ids of the text are overwritten.
+    """
     with ThreadPoolExecutor(1) as aside:
         # What takes one thread is done while others count.
         saving = aside.submit(_save_tokenizer, text.tokenizer, folder, with_spellings)
         found = aside.submit(last_ngram, text.ids, order, **text.sizes)
-        trie = count(text.ids, order, num_threads=num_threads, **text.sizes)
+        trie = count(text.ids, order, num_threads=num_threads, release=found.result, **text.sizes)
         saving.result()
+        trim()  # what saving leaves behind would stay beside the estimate
         return trie, found.result()
 
 
