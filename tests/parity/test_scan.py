@@ -114,8 +114,9 @@ def test_scan_is_differentiable_twice(variant: str) -> None:
 
 @pytest.mark.parametrize("cell", SCAN_CELLS)
 def test_settings_that_need_a_recurrent_matrix_are_refused(cell: Any) -> None:
-    with pytest.raises(UsageError, match="has no recurrent matrix"):
-        Stack(StackConfig(cell=cell, hidden_size=4, weight_drop=0.1), 4)
+    for name in ("weight_drop", "dropout_state"):
+        with pytest.raises(UsageError, match=f"model.{name}"):
+            StackConfig(cell=cell, hidden_size=4, **{name: 0.1})
     with pytest.raises(UsageError, match="layer_norm") as error:
         StackConfig(cell=cell, layer_norm=True)
     assert "lstm or gru or rnn" in (error.value.hint or "")

@@ -156,6 +156,10 @@ class StackConfig(LayersConfig, CellConfig):  # the last base class has the firs
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_cell(self.where)
+        # A cell from outside is not imported here: `Stack` checks it.
+        if not (is_outside(self.cell) or look_up(CELLS, self.cell, "cell").reads_state):
+            names = ["weight_drop", "dropout_state"]
+            refuse_unread(self, self.where, names, "cell to lstm, gru or rnn")
 
     def check_dropout_hidden(self) -> None:
         """Refuse dropout between layers if there is one layer; for networks that read the setting
