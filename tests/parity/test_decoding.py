@@ -220,6 +220,16 @@ def test_the_way_follows_the_rows() -> None:
     assert "one call" not in way(lecture, 5)
 
 
+@needs_mkl
+def test_one_stream_does_not_wait_for_the_test_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> str:
+        raise AssertionError("its self-test takes seconds")
+
+    monkeypatch.setattr(mkl, "onednn_problem", asked)
+    limits = replace(ON_THREADS, shared_bytes=7)  # plans are cached by it
+    assert way(testing.build(TINY["lstm"]).for_decoding(limits=limits), 1) == THREADS
+
+
 @pytest.mark.parametrize("num_rows", [1, 8])
 @pytest.mark.parametrize(
     ("kernel", "expected"),
