@@ -22,6 +22,7 @@ from elman.models.mixture import Mixture
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import (
     KernelLimits,
+    cpu_loops,
     cpu_planner,
     mkl,
     model_step,
@@ -218,6 +219,41 @@ def test_the_way_follows_the_rows() -> None:
     lecture = testing.build(TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
     assert [way(lecture, n) for n in (1, 4)] == [IN_PLACE, IN_PLACE]
     assert "one call" not in way(lecture, 5)
+
+
+@needs_onednn
+@torch.no_grad()
+def test_weights_are_packed_for_threads_that_are_not_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a process that is forked before it has threads."""
+    model = testing.build(RecurrentLMConfig(hidden_size=33, embedding_size=5))
+    decoding, before = model.for_decoding(limits=KernelLimits(step_work=1)), torch.get_num_threads()
+    packing, used = cpu_loops.pack, set[int]()
+
+    def recorded(*, num_parts: int, **options: Any) -> None:
+        used.add(num_parts)
+        packing(num_parts=num_parts, **options)
+
+    monkeypatch.setattr(cpu_loops, "pack", recorded)
+    try:
+        torch.set_num_threads(1)
+        decoding.prepare(5, 3)
+        assert used == {1}
+        torch.set_num_threads(3)
+        monkeypatch.setattr(model_step, "pack", None)
+        _equals_whole(decoding, 5, DIVIDED)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_onednn
+def test_weights_are_packed_once_for_all_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[int, ...]]()
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: asked.append(sizes) or ONEDNN)
+    decoding = testing.build(TINY["lstm"]).for_decoding(limits=KernelLimits(num_threads=1))
+    assert [way(decoding, n) for n in (2, 9, 40, 200)] == [PACKED] * 4
+    assert len(set(asked)) == 1
 
 
 @needs_mkl

@@ -240,7 +240,8 @@ def _packed(work: Workload, num_weights: int) -> tuple[str, int]:
     num_rows = padded_rows(work.shape[0])
     if num_threads > 1 and num_rows * num_weights >= limits.step_work * num_threads:
         return ONEDNN, num_threads
-    return fastest(min(num_rows, 64), size, 4 * size), 1
+    # One product for all numbers of rows, so that weights are packed once.
+    return fastest(ROWS_APART, size, 4 * size), 1
 
 
 def step_parts(num_bytes: int, limits: KernelLimits | None = None) -> int:
