@@ -208,7 +208,7 @@ def int8_step(model: int, call: int) -> None:
 
 @compiled
 def packed_step(model: int, call: int) -> None:
-    """One part, packed; MKL uses all threads by itself."""
+    """One part, packed, on this thread; where MKL multiplies, it may use all threads."""
     _whole(model, call, _packed_matrix, _nothing, 0, 1)
 
 
