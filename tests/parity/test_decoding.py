@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import threading
 from collections.abc import Callable
@@ -193,6 +194,15 @@ def _refuses_unknown_tokens(model: LanguageModel, batch_size: int) -> None:
     for token in (-1, testing.VOCAB_SIZE):
         with pytest.raises(IndexError, match="not in the vocabulary"):
             model.step(torch.full((batch_size,), token), model.initial_state(batch_size))
+
+
+def test_parts_cover_all_units_and_are_found_without_compiling() -> None:
+    assert inspect.isfunction(model_step.edge)  # numba would compile it in every process
+    for size in (1, 8, 9, 33, 100):
+        for num_parts in (1, 2, 5, 16):
+            edges = [model_step.edge(size, part, num_parts) for part in range(num_parts + 1)]
+            assert edges == sorted(edges)
+            assert (edges[0], edges[-1]) == (0, size)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 16])
