@@ -453,6 +453,27 @@ def test_other_numbers_than_float32() -> None:
         testing.check_stepwise_equals_whole(testing.build(TINY["lstm"]).for_decoding())
 
 
+def test_threads_that_begin_together_use_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses that one of them uses must not be freed when another has found its own."""
+    step = model_step.ModelStep([testing.build(TINY["lstm"]).stack.layers[0].cell])
+    own, together = step._own_records, threading.Barrier(2)
+    found: list[Any] = []
+
+    def slowly() -> Any:
+        together.wait()
+        return own()
+
+    monkeypatch.setattr(step, "_own_records", slowly)
+    threads = [
+        threading.Thread(target=lambda: found.append(step._model("", 0, 1))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1]
+
+
 @pytest.mark.parametrize("num_rows", [1, 20])
 def test_steps_in_threads_do_not_disturb_each_other(num_rows: int) -> None:
     """Memory of one step must not be given away while it is read."""

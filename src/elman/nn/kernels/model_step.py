@@ -200,12 +200,13 @@ class ModelStep:
         if not products:
             num_parts = 1  # divided in the loop
         key = products, num_rows, num_parts
-        if key not in self._records:
+        if (found := self._records.get(key)) is None:
             model, layers = self._own_records()
             if products:
                 self._pack(model, layers, *key)
-            self._records[key] = model, layers
-        return self._records[key][0]
+            # Of threads that come here together, the first one's records are everyone's.
+            found = self._records.setdefault(key, (model, layers))
+        return found[0]
 
     def _own_records(self) -> tuple[Model, ctypes.Array[Layer]]:
         layers = (Layer * len(self._cells))(*map(self._layer, self._cells))
