@@ -57,7 +57,8 @@ def serving(
         lab=lab,
     )
     for one in served.values() if warm else ():
-        one.warm_up()
+        if one.engine is not None:
+            one.engine.warm_up()
     started = threading.Event()
     server = Server(app, grace=grace, on_start=lambda _: started.set())
     thread = threading.Thread(target=server.run, name="server")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from elman.models.mixture import Mixture
 from elman.models.recurrent import RecurrentLM, RecurrentLMConfig
 from elman.nn.kernels import (
     KernelLimits,
+    cpu_loops,
     cpu_planner,
     mkl,
     model_step,
@@ -194,6 +196,15 @@ def _refuses_unknown_tokens(model: LanguageModel, batch_size: int) -> None:
             model.step(torch.full((batch_size,), token), model.initial_state(batch_size))
 
 
+def test_parts_cover_all_units_and_are_found_without_compiling() -> None:
+    assert inspect.isfunction(model_step.edge)  # numba would compile it in every process
+    for size in (1, 8, 9, 33, 100):
+        for num_parts in (1, 2, 5, 16):
+            edges = [model_step.edge(size, part, num_parts) for part in range(num_parts + 1)]
+            assert edges == sorted(edges)
+            assert (edges[0], edges[-1]) == (0, size)
+
+
 @pytest.mark.parametrize("num_threads", [1, 2, 16])
 def test_chunks_cover_all_rows(num_threads: int) -> None:
     for num_rows in range(1, 300):
@@ -218,6 +229,51 @@ def test_the_way_follows_the_rows() -> None:
     lecture = testing.build(TINY["gru lecture"]).for_decoding(limits=ON_THREADS)
     assert [way(lecture, n) for n in (1, 4)] == [IN_PLACE, IN_PLACE]
     assert "one call" not in way(lecture, 5)
+
+
+@needs_onednn
+@torch.no_grad()
+def test_weights_are_packed_for_threads_that_are_not_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a process that is forked before it has threads."""
+    model = testing.build(RecurrentLMConfig(hidden_size=33, embedding_size=5))
+    decoding, before = model.for_decoding(limits=KernelLimits(step_work=1)), torch.get_num_threads()
+    packing, used = cpu_loops.pack, set[int]()
+
+    def recorded(*, num_parts: int, **options: Any) -> None:
+        used.add(num_parts)
+        packing(num_parts=num_parts, **options)
+
+    monkeypatch.setattr(cpu_loops, "pack", recorded)
+    try:
+        torch.set_num_threads(1)
+        decoding.prepare(5, 3)
+        assert used == {1}
+        torch.set_num_threads(3)
+        monkeypatch.setattr(model_step, "pack", None)
+        _equals_whole(decoding, 5, DIVIDED)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_onednn
+def test_weights_are_packed_once_for_all_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[int, ...]]()
+    monkeypatch.setattr(cpu_planner, "fastest", lambda *sizes: asked.append(sizes) or ONEDNN)
+    decoding = testing.build(TINY["lstm"]).for_decoding(limits=KernelLimits(num_threads=1))
+    assert [way(decoding, n) for n in (2, 9, 40, 200)] == [PACKED] * 4
+    assert len(set(asked)) == 1
+
+
+@needs_mkl
+def test_one_stream_does_not_wait_for_the_test_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> str:
+        raise AssertionError("its self-test takes seconds")
+
+    monkeypatch.setattr(mkl, "onednn_problem", asked)
+    limits = replace(ON_THREADS, shared_bytes=7)  # plans are cached by it
+    assert way(testing.build(TINY["lstm"]).for_decoding(limits=limits), 1) == THREADS
 
 
 @pytest.mark.parametrize("num_rows", [1, 8])
@@ -395,6 +451,27 @@ def test_other_numbers_than_float32() -> None:
     assert double.dtype == torch.float64
     with torch.inference_mode():
         testing.check_stepwise_equals_whole(testing.build(TINY["lstm"]).for_decoding())
+
+
+def test_threads_that_begin_together_use_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses that one of them uses must not be freed when another has found its own."""
+    step = model_step.ModelStep([testing.build(TINY["lstm"]).stack.layers[0].cell])
+    own, together = step._own_records, threading.Barrier(2)
+    found: list[Any] = []
+
+    def slowly() -> Any:
+        together.wait()
+        return own()
+
+    monkeypatch.setattr(step, "_own_records", slowly)
+    threads = [
+        threading.Thread(target=lambda: found.append(step._model("", 0, 1))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1]
 
 
 @pytest.mark.parametrize("num_rows", [1, 20])

@@ -21,7 +21,7 @@ _CONSUMED = 1 << 20
 """Elements that are given back at a time: two large pages of the system."""
 _DONTNEED = 4
 _LARGE = 1 << 22
-"""Numbers whose arrays take more than the compiler."""
+"""Elements from which on the arrays of a computation take more memory than the compiler."""
 
 
 def resident_bytes() -> int:
@@ -48,7 +48,7 @@ def trim() -> None:
 
 
 def give_back(array: Any) -> None:
-    """Give the memory of an array back to the system, but for parts of pages; it reads as zeros."""
+    """Give the whole pages of an array back to the system; they then read as zeros."""
     if (advise := madvise()) is not None:
         address = -(-array.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
         size = array.ctypes.data + array.nbytes - address
@@ -107,8 +107,8 @@ def return_large_arrays() -> None:
 def release_compiler(beside: int = _LARGE) -> None:
     """Release the pages of numba's compiler, 75 MB that compiled loops do not use.
 
-    They are read from its file again if they are used, as when another loop is loaded. Beside
-    arrays of few numbers they stay.
+    They are read from its file again if they are used, as when another loop is loaded. `beside` is
+    the size of the arrays in use: beside small ones they stay, as 75 MB do no harm there.
     """
     if beside >= _LARGE and (advise := madvise()) is not None:
         for start, end in _pages_of_compiler():

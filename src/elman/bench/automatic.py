@@ -388,6 +388,8 @@ class _Processes:
                 *("--recipe", str(recipe), "--out", str(folder), "--json"),
                 *("--set", "training.sample_length=0", "--seed", str(self.plan.seed)),
             ]
+            if device != self.plan.torch_device:  # `auto` is not the same format there
+                command += ["--set", "training.precision=float32"]
         summary = self._elman(command, cores)
         whole = self._elman(
             ["evaluate", str(folder), str(text.valid), "--device", device, "--json"], cores

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -22,7 +23,8 @@ from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
 from elman.nn.kernels import KernelLimits, KernelPlan, Purpose, plan, record_plan
 from elman.nn.kernels.model_step import ModelStep, Output, kind_of
-from elman.nn.kernels.planning import PACKED_MODEL, WHOLE_MODEL
+from elman.nn.kernels.planning import PACKED_MODEL, WHOLE_MODEL, current_limits
+from elman.nn.kernels.products import ONEDNN
 from elman.nn.layer import RecurrentLayer
 from elman.nn.quantise import Quantise
 from elman.nn.quantise import quantise as quantise_weights
@@ -111,10 +113,20 @@ class Decoding:
             record_plan(layer, chosen)
         return logprobs_BV, State({str(level): new for level, new in enumerate(after)})
 
-    def _plan(self, num_rows: int) -> KernelPlan | None:
+    def prepare(self, num_rows: int, num_threads: int) -> None:
+        """Pack the weights for steps of so many rows on so many threads, and start none of them: a
+        process that has threads cannot be forked."""
+        chosen = self._plan(num_rows, num_threads)
+        if chosen is not None and self._compiled is not None and chosen.products == ONEDNN:
+            self._compiled.prepare(chosen.num_parts)
+
+    def _plan(self, num_rows: int, num_threads: int | None = None) -> KernelPlan | None:
         """The plan of all layers, if it is one call for the whole model."""
-        key = (num_rows, torch.get_num_threads(), torch.is_autocast_enabled("cpu"))
+        num_threads = num_threads or torch.get_num_threads()
+        key = (num_rows, num_threads, torch.is_autocast_enabled("cpu"))
         if self._compiled is not None and key not in self._plans:
+            limits = self._limits or current_limits()
+            limits = replace(limits, num_threads=limits.num_threads or num_threads)
             with torch.no_grad():
                 plans = [
                     plan(
@@ -124,7 +136,7 @@ class Decoding:
                         shape=(num_rows, 1, layer.cell.input_size),
                         purpose=Purpose.ONE_STREAM if num_rows == 1 else Purpose.MANY_STREAMS,
                         kernel=layer.kernel,
-                        limits=self._limits,
+                        limits=limits,
                         model=self._compiled.weights,
                     )
                     for layer in self._layers

@@ -24,8 +24,8 @@ def compiled(function: Callable[..., R]) -> Callable[..., R]:
     """Compile `function` on its first call.
 
     Compiled functions that call each other must be in one file: numba's cache does not notice
-    changes in other files. Those that make arrays or copy slices take 13 ms more to load the first
-    of them; pass the array instead.
+    changes in other files. The first one that makes an array or assigns to a slice takes 13 ms more
+    to load, as numba imports its arrays: pass it the array, and assign number by number.
     """
     try:
         return _njit(function, cache=True)
@@ -110,12 +110,14 @@ def _numba() -> Any:
 
 
 def _load_alone(loop: Any) -> None:
-    """Have a loop that is loaded from numba's cache set up no more than it needs.
+    """Load a loop from numba's cache without setting up the compiler.
 
-    Before its first loop, numba sets up all that it can compile, which takes nearly as long as
-    importing it. Machine code needs its memory management alone. To compile sets up the rest.
+    Before it loads its first loop, numba sets up all that it can compile, which takes nearly as
+    long as importing it. Machine code needs numba's memory management only. Compiling a loop that
+    is not in the cache still sets up the rest.
     """
-    with suppress(ImportError, AttributeError):  # another version of numba
+    # Another version of numba, or a loop that NUMBA_DISABLE_JIT left in Python.
+    with suppress(ImportError, AttributeError):
         memory, cache = import_module("numba.core.runtime").rtsys, loop._cache
         find, guarded = cache._load_overload, cache._guard_against_spurious_io_errors
 

@@ -7,8 +7,9 @@ packed into 64-bit keys (group, next token, place within the piece) that NumPy s
 instructions; small groups are sorted one by one. Pieces are independent and run in threads.
 
 With suffix links, the token after a k-gram need not be looked up in the text: the k-gram at the
-next position ends with it. So the k-gram at each position is all that the next level reads. It is
-also the link, and among the k-grams that may follow, the order is that of their last tokens.
+next position ends with it. So the next level reads only the number of the k-gram at each position.
+This number is also the link. The k-grams that may follow one are numbered in the order of their
+last tokens, so sorting by number sorts by token.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def count(
     """Count all n-grams of `ids` up to length `order`, with suffix links.
 
     A boundary token is assumed before the text. Each boundary token in `ids` ends a line and begins
-    the next. `release` is called when the ids have been read: they may then be overwritten. Without
-    it they are kept.
+    the next. Without `release` the ids are kept; with it they may be overwritten, and it is called
+    before.
     """
     text = _with_boundary(ids, boundary_id)
     is_free = release is not None or not np.may_share_memory(text, ids)
@@ -160,8 +161,8 @@ class _Groups:
         """
         parents, length, linked = levels[-1], len(levels), len(self.ngram_at) > 0
         num_children = np.zeros(len(parents) + 1, np.int32)
-        # The next token, or by links the n-gram that ends with it, and where those that may follow
-        # begin.
+        # What follows a position: the next token, or with links the n-gram that ends with it. The
+        # n-grams that may follow a group begin at `first_child` of its suffix.
         source, offset, suffix, first_child = self.text, length, _EMPTY, _EMPTY
         if linked and length > 1:
             source, offset = self.ngram_at, 1

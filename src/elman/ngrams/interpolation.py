@@ -30,7 +30,7 @@ from elman.ngrams.compiled import compiled
 from elman.ngrams.trie import MEMORY, Array, CountTrie, Room, spans
 
 _READ_AHEAD = 1 << 12
-"""Children whose shorter n-grams are read at a time."""
+"""Children whose shorter n-grams' probabilities are read at a time."""
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -162,7 +162,7 @@ def _mix(
     per_type: float, constant: float, lambdas: Doubles, lowers: Floats, probs: Floats,
     backoffs: Floats,
 ) -> None:  # fmt: skip
-    begin = stop = np.int64(first_child[start])  # of the children whose `lowers` were read
+    begin = stop = np.int64(first_child[start])  # `lowers` are those of children begin to stop - 1
     for context in range(start, end):
         first, last = first_child[context], first_child[context + 1]
         total, num_types = 0, 0

@@ -3,7 +3,8 @@
 The estimates equal those of KenLM's lmplz, including one quirk: when lmplz tallies how many n-grams
 have an adjusted count of 1, 2, 3 and 4, it uses the plain count for the last n-gram of each order
 (AdjustCounts::Run, after the loop). On the Penn Treebank this changes the probabilities of the
-rarest words by 1e-3. `last_ngram` finds that n-gram, and `last_counts` its plain counts.
+rarest words by 1e-3. `last_ngram` finds the longest of these n-grams; the others are its ends, and
+`last_counts` has their plain counts.
 """
 
 from __future__ import annotations

@@ -12,7 +12,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+import torch
+
 from elman.base.errors import ElmanError
+from elman.decode.options import DecodeOptions
+from elman.models.decoding import Decoding
+from elman.nn.kernels.planning import current_limits
 from elman.serve.prefixes import PrefixCache
 from elman.serve.refusals import Busy, Unavailable
 from elman.serve.stream_batch import Statistics, StreamBatch
@@ -94,6 +99,21 @@ class Engine:
         while not self._batch.is_idle:
             self._advance()
         return streams
+
+    def warm_up(self, num_threads: int = 1) -> None:
+        """Generate a few tokens, since the first steps are slow and may compile.
+
+        `num_threads` is for a process that will be forked, and has one thread until then: the forks
+        share weights that are packed for steps of many streams on so many threads.
+        """
+        wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
+        self.run(wanted)
+        # One stream and many run different steps.
+        many, model = min(current_limits().few_streams + 1, self.max_waiting), self._batch.model
+        if isinstance(model, Decoding) and num_threads > torch.get_num_threads():
+            model.prepare(many, num_threads)
+        else:
+            self.run(*[wanted] * many)
 
     def cancel(self, streams: Sequence[Stream]) -> None:
         """Remove streams before the next turn of the batch, which on a GPU makes up to 8 tokens."""

@@ -33,9 +33,9 @@ class OptimiserConfig:
     weight_decay: float = 0.0
     """Weight decay: added to the gradient (adamw: to the update)."""
     clip_decay: bool = False
-    """Add the weight decay before the gradient's norm is clipped, as if it were the gradient of a
-    penalty in the loss (Melis and others, 2018); otherwise after it, as in torch. Where most
-    updates are clipped, a decay that is added afterwards is stronger by as much as they are.
+    """Add the weight decay to the gradient before its norm is clipped, like the gradient of a
+    penalty in the loss (Melis and others, 2018). Otherwise it is added after clipping, as in torch:
+    if most gradients are clipped to a half, the decay is then twice as strong.
     """
     momentum: float = 0.0
     """sgd: momentum."""
@@ -116,6 +116,11 @@ class OptimiserConfig:
             )
 
     @property
+    def decay_to_clip(self) -> float:
+        """The weight decay that is added before clipping."""
+        return self.weight_decay if self.clip_decay else 0.0
+
+    @property
     def averaging(self) -> str:
         """The average in use: asgd's is triggered."""
         return "triggered" if self.kind == "asgd" else self.average
@@ -132,7 +137,7 @@ def build(
     On CUDA the learning rate is a tensor, so that a captured update reads it at each replay.
     """
     on_cuda = parameters[0].is_cuda
-    decay = 0.0 if config.clip_decay else config.weight_decay  # else the gradients have it
+    decay = config.weight_decay - config.decay_to_clip
     apart = {id(parameter) for group, _ in own_rates for parameter in group}
     groups: list[dict[str, Any]] = [{"params": [p for p in parameters if id(p) not in apart]}]
     groups += [{"params": list(group), "share": share} for group, share in own_rates]

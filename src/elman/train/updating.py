@@ -122,7 +122,7 @@ class Updater:
         of a dense one would be zeros, cleared, measured and read at every update."""
         if not isinstance(self.optimiser, CompiledAdam) or self.ranks.size > 1:
             return []
-        if self.config.clip_decay:  # all rows decay
+        if self.config.decay_to_clip:  # all rows decay
             return []
         found = [m for m in self.trainable.model.modules() if isinstance(m, nn.Embedding)]
         return [m for m in found if m.weight.numel() >= FEWEST_NUMBERS and not m.sparse]
@@ -150,8 +150,8 @@ class Updater:
         """Clip the gradients, of all processes, and update the weights."""
         if self.ranks.size > 1:
             nats = self.ranks.sum_gradients(self.parameters, nats)
-        if self.config.clip_decay:
-            add_decay(self.parameters, self.config.weight_decay)
+        if decay := self.config.decay_to_clip:
+            add_decay(self.parameters, decay)
         norm, norms_P = clip(self.parameters, self.training.clip_norm, self.optimiser)
         self.optimiser.step()
         return nats, norm, norms_P

@@ -117,6 +117,7 @@ def test_runs_are_timed_on_one_device_and_trained_on_another(
     assert [one["device"] for one in read_json_lines(tmp_path / by_speed.SPEEDS_FILE)] == ["cpu"]
     (command,) = commands
     assert command[command.index("--device") + 1] == "cuda"
+    assert "training.precision=float32" in command  # auto would be bf16 there
     with pytest.raises(UsageError, match="--train-on needs --by-speed"):
         automatic.make_plan([toy], "char", "1", 0, (), "cpu", 1, train_on="cuda")
 

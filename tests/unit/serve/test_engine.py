@@ -12,11 +12,13 @@ from torch import Tensor
 from elman import testing
 from elman.base.errors import ElmanError
 from elman.decode.options import DecodeOptions
+from elman.nn.kernels import kernel_limits, mkl, model_step, recorded_plans
 from elman.nn.state import State
 from elman.serve.engine import Engine
 from elman.serve.refusals import Busy
 from elman.serve.stream_batch import StreamBatch
 from elman.serve.streams import Continuation, Stream
+from tiny_models import TINY
 
 V = testing.VOCAB_SIZE
 
@@ -47,6 +49,24 @@ class Paced:
 
 def ask(first: int = 1, max_tokens: int = 3) -> Continuation:
     return Continuation(prompt=(first,), config=DecodeOptions(max_tokens=max_tokens, greedy=True))
+
+
+@pytest.mark.skipif(bool(mkl.onednn_problem()), reason="weights are not packed in parts")
+def test_a_process_that_is_forked_packs_for_the_threads_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, before = testing.build(TINY["lstm"]), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        with kernel_limits(step_work=1), recorded_plans() as plans:
+            engine = Engine(StreamBatch(model, boundary_id=0))
+            engine.warm_up(num_threads=3)
+            assert {plan.num_parts for found in plans.values() for plan in found} == {1}
+            monkeypatch.setattr(model_step, "pack", None)
+            torch.set_num_threads(3)
+            assert all(stream.finish_reason == "length" for stream in engine.run(*[ask()] * 5))
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture

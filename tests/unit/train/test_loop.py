@@ -587,3 +587,13 @@ def test_rows_of_a_large_embedding_train_as_its_whole_gradient(
         assert {is_sparse for kind, _, is_sparse in kinds if kind == "step"} == {least == 1}
         assert not embedding.sparse
     assert found[1] == pytest.approx(found[0], rel=1e-5)
+
+
+@pytest.mark.skipif(not mkl.available(), reason="torch's Adam wants dense gradients")
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_decay_before_clipping_is_of_all_rows(bench, decay: float, monkeypatch: Any) -> None:
+    monkeypatch.setattr(updating, "FEWEST_NUMBERS", 1)
+    bench.optimiser = OptimiserConfig(weight_decay=decay, clip_decay=True)
+    task = bench.task()
+    kinds = [(report.kind, task.model.input.sparse) for report in bench.fit(task=task)]
+    assert {is_sparse for kind, is_sparse in kinds if kind == "step"} == {not decay}

@@ -244,7 +244,7 @@ def automatic(
     by_speed: BySpeed = False,
     train_on: Annotated[
         Literal["cpu", "cuda"] | None,
-        option("cpu|cuda", "With --by-speed: train here, at the speeds of --device."),
+        option("cpu|cuda", "With --by-speed: train here in float32, at the speeds of --device."),
     ] = None,
     renew: Annotated[bool, option(None, "Measure the automatic choices again.")] = False,
     out: Kept = None,

@@ -207,16 +207,18 @@ def compiled_step(work: Workload, kernel: str) -> KernelPlan | Refusal:
     packs = divides and model is not None and model.float_bytes <= limits.packed_bytes
     step_bytes = work.cell.step_bytes if model is None else model.step_bytes
     num_parts = step_parts(step_bytes, limits) if divides else 1
-    # Two rows and more are faster by oneDNN; by MKL, many, if threads can divide the units of few.
-    is_cheap = model is None or model.is_int8 or (num_parts > 1 and bool(mkl.onednn_problem()))
-    few_rows = limits.few_streams if is_cheap or not packs else 1
-    if work.shape[0] > few_rows and packs:
+    num_rows, few_rows = work.shape[0], limits.few_streams
+    if packs and num_rows > 1:
         assert model is not None
-        products, num_parts = _packed(work, model.float_bytes // 4)
-        return KernelPlan(
-            kernel=kernel, variant=PACKED_MODEL, products=products, num_parts=num_parts
-        )
-    if work.shape[0] > few_rows and not work.is_named:
+        # Two rows are faster by oneDNN; by MKL, more than a few, if threads can divide the units.
+        if not model.is_int8 and not (num_parts > 1 and mkl.onednn_problem()):
+            few_rows = 1
+        if num_rows > few_rows:
+            products, num_parts = _packed(work, model.float_bytes // 4)
+            return KernelPlan(
+                kernel=kernel, variant=PACKED_MODEL, products=products, num_parts=num_parts
+            )
+    if num_rows > few_rows and not work.is_named:
         return Refusal(f"more than {few_rows} rows")
     variant = COMPILED_STEP if model is None else WHOLE_MODEL
     return KernelPlan(kernel=kernel, variant=variant, num_parts=num_parts)
@@ -238,7 +240,8 @@ def _packed(work: Workload, num_weights: int) -> tuple[str, int]:
     num_rows = padded_rows(work.shape[0])
     if num_threads > 1 and num_rows * num_weights >= limits.step_work * num_threads:
         return ONEDNN, num_threads
-    return fastest(min(num_rows, 64), size, 4 * size), 1
+    # One product for all numbers of rows, so that weights are packed once.
+    return fastest(ROWS_APART, size, 4 * size), 1
 
 
 def step_parts(num_bytes: int, limits: KernelLimits | None = None) -> int:

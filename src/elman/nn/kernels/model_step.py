@@ -35,7 +35,7 @@ from elman.nn.cells import Cell, GRUCell, LSTMCell
 from elman.nn.kernels import mkl
 from elman.nn.kernels.packing import PackedFor, pack
 from elman.nn.kernels.planning import KernelLimits, ModelWeights, current_limits, padded_rows
-from elman.nn.kernels.products import MKL
+from elman.nn.kernels.products import MKL, ONEDNN
 from elman.nn.kernels.step_loops import (
     GRU_AFTER,
     GRU_BEFORE,
@@ -179,6 +179,11 @@ class ModelStep:
             result = result[:num_rows]
         return result, [State(dict(zip(self._names, news, strict=True))) for news in after]
 
+    def prepare(self, num_parts: int) -> None:
+        """Pack the weights for steps by oneDNN in so many parts, on no more threads than torch has;
+        else the first such step does."""
+        self._model(ONEDNN, 0, num_parts)
+
     def _run(self, model: Model, call: Call, num_parts: int, packed: bool) -> None:
         addresses = {"model": ctypes.addressof(model), "call": ctypes.addressof(call)}
         if num_parts > 1:
@@ -195,12 +200,13 @@ class ModelStep:
         if not products:
             num_parts = 1  # divided in the loop
         key = products, num_rows, num_parts
-        if key not in self._records:
+        if (found := self._records.get(key)) is None:
             model, layers = self._own_records()
             if products:
                 self._pack(model, layers, *key)
-            self._records[key] = model, layers
-        return self._records[key][0]
+            # Of threads that come here together, the first one's records are everyone's.
+            found = self._records.setdefault(key, (model, layers))
+        return found[0]
 
     def _own_records(self) -> tuple[Model, ctypes.Array[Layer]]:
         layers = (Layer * len(self._cells))(*map(self._layer, self._cells))
@@ -279,7 +285,7 @@ class ModelStep:
                 (PackedFor(gates[:, first:last].flatten(0, 1), transposed=True), num_rows)
                 for first, last in pairwise(edges)
             ]
-            targets = pack(wanted, products, num_parts, make=torch.empty)
+            targets = pack(wanted, products, torch.get_num_threads(), make=torch.empty)
             self._kept += targets
             return self._at(torch.tensor([target.data_ptr() for target in targets]))
 

@@ -114,11 +114,13 @@ def _meet() -> None:
     barrier()
 
 
-@inlined
 def edge(size: int, part: int, num_parts: int) -> int:
     """Where a part of about equal size begins."""
     first = (size * part + num_parts - 1) // num_parts
     return min(size, (first + UNITS_APART - 1) // UNITS_APART * UNITS_APART)
+
+
+_edge = inlined(edge)
 
 
 @inlined
@@ -165,8 +167,8 @@ def _whole(
                 new_h,
                 new_c,
                 part,
-                edge(size, part, num_parts),
-                edge(size, part + 1, num_parts),
+                _edge(size, part, num_parts),
+                _edge(size, part + 1, num_parts),
             )
         meet()
         x = output
@@ -185,12 +187,12 @@ def _whole(
             sums[0, part],
             sums[1, part],
             part,
-            edge(vocab_size, part, num_parts),
-            edge(vocab_size, part + 1, num_parts),
+            _edge(vocab_size, part, num_parts),
+            _edge(vocab_size, part + 1, num_parts),
         )
     meet()
     for part in range(thread, num_parts, num_threads):
-        first, last = edge(vocab_size, part, num_parts), edge(vocab_size, part + 1, num_parts)
+        first, last = _edge(vocab_size, part, num_parts), _edge(vocab_size, part + 1, num_parts)
         _normalise(logits, sums, first, last)
 
 
@@ -208,7 +210,7 @@ def int8_step(model: int, call: int) -> None:
 
 @compiled
 def packed_step(model: int, call: int) -> None:
-    """One part, packed; MKL uses all threads by itself."""
+    """One part, packed, on this thread; where MKL multiplies, it may use all threads."""
     _whole(model, call, _packed_matrix, _nothing, 0, 1)
 
 

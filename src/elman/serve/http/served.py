@@ -18,12 +18,10 @@ from torch import nn
 
 from elman.api import LM, load, networks
 from elman.base.errors import ElmanError, UsageError
-from elman.decode.options import DecodeOptions
 from elman.models.interface import is_neural
 from elman.models.recurrent import RecurrentLM
 from elman.nn.attention import Attention
 from elman.nn.heads.head import Head
-from elman.nn.kernels.planning import current_limits
 from elman.nn.quantise import quantise as quantise_weights
 from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, runs_in
@@ -36,7 +34,6 @@ from elman.serve.prefixes import PrefixCache
 from elman.serve.refusals import Unavailable
 from elman.serve.serving import Serving
 from elman.serve.stream_batch import StreamBatch
-from elman.serve.streams import Continuation
 from elman.tasks import Route, task_named
 from elman.tasks.opening import read_config
 from elman.text.words import split_words
@@ -209,14 +206,6 @@ class Served:
         pairs = number * number if self._attends else 0
         return number * self._widest * WIDTH_BYTES + pairs * PAIR_BYTES
 
-    def warm_up(self) -> None:
-        """Generate a few tokens, since the first steps are slow and may compile."""
-        if self.engine is not None:
-            wanted = Continuation(prompt=(), config=DecodeOptions(max_tokens=2, seed=0))
-            # One stream and many run different steps.
-            for number in (1, min(current_limits().few_streams + 1, self.engine.max_waiting)):
-                self.engine.run(*[wanted] * number)
-
     def close(self) -> None:
         for one in self._given.values():
             one.close()
@@ -229,7 +218,8 @@ def open_models(
 ) -> dict[str, Served]:
     """Open models given as `MODEL`, `name=MODEL`, or a folder of runs: all that it holds.
 
-    `mapped` maps the weights of networks instead of reading them.
+    `mapped`, for processes that are forked from this one, maps the weights of networks instead of
+    reading them.
     """
     served: dict[str, Served] = {}
     try:
@@ -246,7 +236,8 @@ def open_models(
                     quantise_weights(network, serving.quantise)
             served[name] = Served(name, handle, serving.limits, notify, serving.ways)
             served[name].watch(located(path), files)
-            served[name].warm_up()
+            if (engine := served[name].engine) is not None:
+                engine.warm_up(serving.num_threads if mapped else 1)
     except BaseException:
         for one in served.values():
             one.close()
