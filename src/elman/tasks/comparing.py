@@ -16,7 +16,6 @@ from elman.tasks.opening import read_config
 
 LEFT_OUT = ("format",)
 FIGURES = ("perplexity", "bits_per_byte", "test_perplexity", "test_bits_per_byte")
-AMOUNTS = ("steps", "tokens", "seconds")
 
 
 @dataclass(frozen=True)

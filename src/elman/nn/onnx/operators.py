@@ -291,10 +291,6 @@ def _expm1(call: Call) -> str:
     return str(graph.node("Sub", [graph.node("Exp", [call.name(0)]), one]))
 
 
-def _square(call: Call) -> str:
-    return str(call.graph.node("Mul", [call.name(0), call.name(0)]))
-
-
 def _clamp(call: Call) -> str:
     given = call.args[0]
     ends = [call.arg(1, "min"), call.arg(2, "max")]
