@@ -236,13 +236,11 @@ def at_least(name: str, value: float, least: float, hint: str = "") -> None:
         raise UsageError(f"{name} cannot be {value}", hint or f"use {least} or more")
 
 
-def between(
-    name: str, value: float, low: float, high: float, hint: str = "", *, below: bool = False
-) -> None:
+def between(name: str, value: float, low: float, high: float, *, below: bool = False) -> None:
     """Refuse a value of the setting `name` outside [low, high]; `below`: outside [low, high)."""
     if not low <= value <= high or math.isinf(value) or (below and value == high):
         end = f"below {high:g}" if below else f"at most {high:g}"
-        raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
+        raise UsageError(f"{name} cannot be {value}", f"use {low:g} or more, and {end}")
 
 
 def refuse_unread(config: Any, where: str, names: Collection[str], needs: str) -> None:

@@ -45,13 +45,14 @@ class Call:
     def cast(self, name: str, dtype: torch.dtype) -> str:
         return str(self.graph.node("Cast", [name], to=element_type(dtype)))
 
-    def axis(self, place: int, name: str = "dim", default: int = 0) -> int:
-        """An axis, counted from the front."""
+    def axis(self, place: int) -> int:
+        """The argument `dim`, counted from the front."""
         dims: int = self.args[0].dim()
-        return int(self.arg(place, name, default)) % max(1, dims)
+        return int(self.arg(place, "dim", 0)) % max(1, dims)
 
-    def axes(self, place: int) -> list[int]:
-        given = self.arg(place, "dim")
+    def axes(self) -> list[int]:
+        """The second argument, `dim`: one axis or several; all of them without it."""
+        given = self.arg(1, "dim")
         given = [given] if isinstance(given, int) else given
         return [axis % self.args[0].dim() for axis in given or range(self.args[0].dim())]
 
@@ -133,7 +134,7 @@ def _transpose(call: Call) -> str:
 
 
 def _permute(call: Call) -> str:
-    return str(call.graph.node("Transpose", [call.name(0)], perm=call.axes(1)))
+    return str(call.graph.node("Transpose", [call.name(0)], perm=call.axes()))
 
 
 def _cat(call: Call) -> str:
@@ -198,7 +199,7 @@ def _unsqueeze(call: Call) -> str:
 
 def _squeeze(call: Call) -> str:
     given = call.args[0]
-    axes = range(given.dim()) if len(call.args) == 1 else call.axes(1)
+    axes = range(given.dim()) if len(call.args) == 1 else call.axes()
     ones = [axis for axis in axes if given.shape[axis] == 1]
     if not ones:
         return call.name(0)
@@ -242,7 +243,7 @@ def _reduce(kind: str, call: Call) -> str:
     wanted = call.result.dtype
     if given.dtype != wanted:
         name = call.cast(name, wanted)
-    return str(call.graph.node(kind, [name, call.graph.numbers(call.axes(1))], keepdims=int(keep)))
+    return str(call.graph.node(kind, [name, call.graph.numbers(call.axes())], keepdims=int(keep)))
 
 
 def _arg_max(call: Call) -> str:
@@ -342,7 +343,7 @@ def _convolution(call: Call) -> str:
 
 
 def _flip(call: Call) -> str:
-    graph, axes = call.graph, call.axes(1)
+    graph, axes = call.graph, call.axes()
     ends = [graph.numbers([value] * len(axes)) for value in (-1, -LARGEST_SIZE, -1)]
     names = [call.name(0), ends[0], ends[1], graph.numbers(axes), ends[2]]
     return str(graph.node("Slice", names))
