@@ -1,4 +1,4 @@
-"""LSTMs whose steps the persistent kernel does not have, on CUDA: layers at once, as a wave.
+"""LSTMs with mogrifiers and other extras on CUDA: all layers of a stack at once, as a wave.
 
 A mogrifier's rounds depend on each other, and a step on the one before it: each is a few small
 launches that leave most of the chip idle. So a launch computes the same part of a step for all

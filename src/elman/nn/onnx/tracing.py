@@ -39,7 +39,7 @@ SMALLEST_PRIME = 11
 MOST_SIZES = 8
 """Sizes of a function that vary, at most."""
 REPORT_IT = "keep the run folder, and report the settings in its config.json"
-"""The hint for models that have no form for ONNX."""
+"""The hint for models that cannot be converted to ONNX."""
 DECISIONS = ("_local_scalar_dense", "all")
 """Operations from tensors to numbers, by which Python decides what to compute. What it decides for
 the examples holds for the graph; `files.difference` checks it."""
@@ -226,7 +226,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         write = OPERATORS.get(kind)
         if write is None:
-            raise ElmanError(f"ONNX has no form for the operation {kind} of this model", REPORT_IT)
+            raise ElmanError(
+                f"the operation {kind} of this model cannot be converted to ONNX", REPORT_IT
+            )
         names = write(Call(graph, args, kwargs or {}, result))
         for tensor, name in zip(
             [result] if isinstance(result, Tensor) else result,

@@ -374,7 +374,7 @@ def _hold_out(
 
 
 def _save_tokenizer(tokenizer: Tokenizer, out: Path, with_spellings: bool) -> None:
-    """Write the tokenizer, and have it compute and cache what will be asked of it."""
+    """Write the tokenizer, and have it compute and cache what later steps need."""
     tokenizer.save(out / TOKENIZER_FILE)
     _prepare(tokenizer, with_spellings)
 
