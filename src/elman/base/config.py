@@ -230,6 +230,16 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def flat(settings: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Undo `nested`: settings by their dotted names, in their order."""
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        result |= (
+            flat(value, f"{group}{key}.") if isinstance(value, Mapping) else {group + key: value}
+        )
+    return result
+
+
 def at_least(name: str, value: float, least: float, hint: str = "") -> None:
     """Refuse a value of the setting `name` that is below `least`, infinite or NaN."""
     if not least <= value < math.inf:
