@@ -223,7 +223,10 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise UsageError(f"'{key}' is inside '{parent}', which was given a single value")
+                raise UsageError(
+                    f"'{key}' is inside '{parent}', which was given a single value",
+                    "leave out one of the two",
+                )
         if isinstance(value, Mapping) and isinstance(node.get(leaf, {}), dict):
             value = merge(node.get(leaf, {}), nested(value))
         node[leaf] = value
