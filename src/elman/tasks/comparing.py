@@ -71,8 +71,7 @@ def compare(names: Sequence[str | Path]) -> list[ComparedRun]:
 
 
 def _compared(path: Path, settings: Mapping[str, Any], differ: Sequence[str]) -> ComparedRun:
-    metrics = path / METRICS_FILE
-    reports = read_json_lines(metrics) if metrics.exists() else []
+    reports = read_json_lines(path / METRICS_FILE, missing_ok=True)
     summary = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
     if summary is None:
         found = _best(reports)
