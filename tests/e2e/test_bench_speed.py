@@ -44,7 +44,9 @@ def test_kernels(elman: Elman, tmp_path: Path) -> None:
 
 
 def test_scans(elman: Elman) -> None:
-    for row in rows(elman("bench", "scans", "--sizes", "1x8x2", *QUICK)):
+    found = rows(elman("bench", "scans", "--sizes", "1x8x2", *QUICK))
+    assert "log space" in {row["settings"]["beside"] for row in found}
+    for row in found:
         assert row["name"] == f"scan beside {row['settings']['beside']}"
         assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
         assert row["error"] < 1e-5
@@ -177,7 +179,10 @@ def test_wrong_arguments(elman: Elman, arguments: tuple[str, ...], message: str)
 
 
 def test_load(elman: Elman) -> None:
-    for row in rows(elman("bench", "load", "--units", 8, "--repeat", 1, "--json"), KEYS - ERRORS):
+    arguments = ("--units", 8, "--repeat", 1, "--json")
+    found = rows(elman("bench", "load", *arguments), KEYS - ERRORS)
+    assert [row["name"].partition(", ")[2] for row in found] == ["wall time", "CPU time"]
+    for row in found:
         assert row["ours"] > 0
         assert row["ratio"] == pytest.approx(row["peer"] / row["ours"])
 

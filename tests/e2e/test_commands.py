@@ -15,7 +15,6 @@ from safetensors.numpy import load_file
 
 from elman.base.documents import read_json
 from elman.runs.run_folder import ORIGIN
-from elman.terminal.console import table
 
 Elman = Callable[..., Any]
 Small = tuple[str, ...]
@@ -309,11 +308,3 @@ def test_version(elman: Elman) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]  # it is written in one place
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "elman.__version__"}
-
-
-def test_tables_align() -> None:
-    assert table([("a", 1), ("long", 12345.0)], ("name", "n")).split("\n") == [
-        "name       n",
-        "a          1",
-        "long  12,345",
-    ]

@@ -45,6 +45,7 @@ def test_a_picture(elman: Elman, words: Path, tmp_path: Path, suffix: str) -> No
 
 def test_a_picture_of_nothing_but_the_boundary(elman: Elman, model: Path, tmp_path: Path) -> None:
     elman("inside", model, "", "--plot", tmp_path / "nothing.png").ok()
+    assert (tmp_path / "nothing.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_wrong_requests_get_a_sentence(elman: Elman, model: Path, tmp_path: Path) -> None:

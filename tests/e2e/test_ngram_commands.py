@@ -331,7 +331,7 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     there.write_text("precious")
     for arguments, says in (
         ((trigrams, there), "already exists"),
-        ((trigrams, place / "m.onnx"), "has no form for ONNX"),
+        ((trigrams, place / "m.onnx"), "cannot be converted to ONNX"),
         ((trigrams, place / "folder"), f"cannot be converted to the folder {place / 'folder'}"),
         ((model, place / "m.arpa"), "cannot be converted to '.arpa'"),
         ((f"0.5*{trigrams}+0.5*{model}", place / "m.arpa"), "mixture"),

@@ -223,10 +223,23 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise UsageError(f"'{key}' is inside '{parent}', which was given a single value")
+                raise UsageError(
+                    f"'{key}' is inside '{parent}', which was given a single value",
+                    "leave out one of the two",
+                )
         if isinstance(value, Mapping) and isinstance(node.get(leaf, {}), dict):
             value = merge(node.get(leaf, {}), nested(value))
         node[leaf] = value
+    return result
+
+
+def flat(settings: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Undo `nested`: settings by their dotted names, in their order."""
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        result |= (
+            flat(value, f"{group}{key}.") if isinstance(value, Mapping) else {group + key: value}
+        )
     return result
 
 
@@ -236,13 +249,11 @@ def at_least(name: str, value: float, least: float, hint: str = "") -> None:
         raise UsageError(f"{name} cannot be {value}", hint or f"use {least} or more")
 
 
-def between(
-    name: str, value: float, low: float, high: float, hint: str = "", *, below: bool = False
-) -> None:
+def between(name: str, value: float, low: float, high: float, *, below: bool = False) -> None:
     """Refuse a value of the setting `name` outside [low, high]; `below`: outside [low, high)."""
     if not low <= value <= high or math.isinf(value) or (below and value == high):
         end = f"below {high:g}" if below else f"at most {high:g}"
-        raise UsageError(f"{name} cannot be {value}", hint or f"use {low:g} or more, and {end}")
+        raise UsageError(f"{name} cannot be {value}", f"use {low:g} or more, and {end}")
 
 
 def refuse_unread(config: Any, where: str, names: Collection[str], needs: str) -> None:

@@ -89,8 +89,13 @@ def read_json(path: Path) -> Any:
         return _unsealed(data, parse_json(data, path), path)
 
 
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file with one object per line, without a last line that is still being written."""
+def read_json_lines(path: Path, *, missing_ok: bool = False) -> list[dict[str, Any]]:
+    """Read a file with one object per line, without a last line that is still being written.
+
+    With `missing_ok`, a file that does not exist has no lines.
+    """
+    if missing_ok and not path.exists():
+        return []
     with intact(path):
         *lines, rest = regular(path).read_bytes().split(b"\n")
         if rest and not rest.startswith(b"{"):

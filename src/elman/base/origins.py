@@ -1,4 +1,4 @@
-"""What the copies in the cache folder were made of.
+"""Record which source each copy in the cache folder was made from.
 
 A text from stdin, in another encoding or in a column of a table is read from a copy
 (`text/kept.py`). Settings have the path of the copy; users are shown the name that they gave, in

@@ -51,7 +51,7 @@ def look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
         raise UsageError(f"there is no {what} called '{name}'", nearest(name, table))
     if _package(name) not in _trusted.union(map(_package, plugins())):
         raise UsageError(
-            f"the {what} '{name}' is code from outside Elman, which is not imported for a file",
+            f"the {what} '{name}' is code from outside Elman, and only a file asks for it",
             f"if you trust it, set {PLUGINS_VARIABLE}={name}",
         )
     try:

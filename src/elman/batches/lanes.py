@@ -79,11 +79,6 @@ class Lanes:
         """Number of targets in an epoch."""
         return self._lane_length * self._batch_size
 
-    @property
-    def batches_per_epoch(self) -> int:
-        """Number of batches in the current epoch; with `vary_chunks` epochs differ a little."""
-        return len(self._ends)
-
     def __iter__(self) -> Iterator[Batch]:
         return self
 

@@ -178,9 +178,7 @@ def measure(plan: AblationPlan, out: Path) -> list[dict[str, Any]]:
 
 def finished(plan: AblationPlan, out: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """The runs in a folder that belong to a plan."""
-    if not (out / RUNS_FILE).is_file():
-        return {}
-    rows = read_json_lines(out / RUNS_FILE)
+    rows = read_json_lines(out / RUNS_FILE, missing_ok=True)
     about = plan.about()
     return {
         (row["part"], row["seed"]): row

@@ -317,10 +317,8 @@ def measure(
 
 def finished(out: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The runs in a folder, the last of each kind."""
-    if not (out / RUNS_FILE).is_file():
-        return {}
     names = (*Cell._fields, "choice", "device", "seed")
-    rows = read_json_lines(out / RUNS_FILE)
+    rows = read_json_lines(out / RUNS_FILE, missing_ok=True)
     return {(*(row[n] for n in names), row.get("by_speed", False)): row for row in rows}
 
 

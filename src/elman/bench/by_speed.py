@@ -68,11 +68,9 @@ def timed(
 
 def _kept(out: Path, key: Mapping[str, Any]) -> dict[str, Any] | None:
     """The last speed of this name in a folder."""
-    if not (out / SPEEDS_FILE).is_file():
-        return None
     rows = [
         row
-        for row in read_json_lines(out / SPEEDS_FILE)
+        for row in read_json_lines(out / SPEEDS_FILE, missing_ok=True)
         if {name: row.get(name) for name in key} == dict(key)
     ]
     return rows[-1] if rows else None

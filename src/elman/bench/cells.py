@@ -115,9 +115,7 @@ def compare_cells(
 
 def _finished(plan: CellPlan, out: Path) -> dict[str, dict[str, Any]]:
     """The rows of a plan in a folder, by cell."""
-    if not (out / CELLS_FILE).is_file():
-        return {}
-    rows = read_json_lines(out / CELLS_FILE)
+    rows = read_json_lines(out / CELLS_FILE, missing_ok=True)
     return {row["cell"]: row for row in rows if row["plan"] == plan.about()}
 
 

@@ -39,6 +39,8 @@ from elman.text.sources import expand
 _PAUSE = 0.25
 _MOST_NGRAMS = 2**31 - 1
 """The limit of `elman.ngrams.trie.check_number`."""
+SHARDS = 8
+"""Of `compressed`, and as many ranges."""
 _PROGRAM = (sys.executable, "-m", "elman.cli")
 
 
@@ -197,7 +199,7 @@ def _as_jobs(
 
 
 def compressed(
-    files: Sequence[str], folder: Path, num_tokens: int, order: int, repeat: int, shards: int = 8
+    files: Sequence[str], folder: Path, num_tokens: int, order: int, repeat: int
 ) -> Iterator[Row]:
     """Count and merge with compressed runs; the peer is the same with plain ones."""
     stretches = read_stretches([Path(name) for name in text_of(files, folder, num_tokens)])
@@ -213,7 +215,7 @@ def compressed(
         made = Stages.create(
             folder / f"stages-{packed}", ids, order, packed=packed,
             vocab_size=tokenizer.vocab_size, boundary_id=tokenizer.boundary_id,
-            num_shards=shards, num_ranges=shards,
+            num_shards=SHARDS, num_ranges=SHARDS,
         )  # fmt: skip
         for shard in made.shards_left():
             made.count(shard)
@@ -229,7 +231,7 @@ def compressed(
         for name, work in (("count", count), ("merge", merge))
     }
     costs = in_turns(works, repeat)
-    settings = {"tokens": len(ids), "order": order, "shards": shards, "threads": usable_cores()}
+    settings = {"tokens": len(ids), "order": order, "shards": SHARDS, "threads": usable_cores()}
     for name in ("count", "merge"):
         ours, peer = costs[f"{name}|True"], costs[f"{name}|False"]
         cpu = {"cpu_seconds": ours.cpu_seconds, "peer_cpu_seconds": peer.cpu_seconds}
@@ -265,11 +267,11 @@ class Rates:
     """Largest of a process that counts or merges."""
 
 
-def rates(files: Sequence[str], folder: Path, num_tokens: int, order: int, shards: int) -> Rates:
+def rates(files: Sequence[str], folder: Path, num_tokens: int, order: int) -> Rates:
     """Run each stage as a command, and measure it."""
     text = text_of(files, folder, num_tokens)
     run = folder / "run"
-    planned, most, summary = _run(folder, [*_train(folder, text, order), "--plan", str(shards)])
+    planned, most, summary = _run(folder, [*_train(folder, text, order), "--plan", "4"])
     costs: dict[str, Cost] = {}
     run_bytes = 0
     for stage in ("count", "merge", "estimate", "join"):

@@ -192,9 +192,7 @@ def measure(plan: LiftPlan, out: Path, *, jobs: int = 1) -> list[dict[str, Any]]
 
 def _summary(folder: Path) -> Summary | None:
     """The summary of a finished run, else None."""
-    if not (folder / METRICS_FILE).is_file():
-        return None
-    lines = read_json_lines(folder / METRICS_FILE)
+    lines = read_json_lines(folder / METRICS_FILE, missing_ok=True)
     return lines[-1].get("summary") if lines else None
 
 

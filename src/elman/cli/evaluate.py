@@ -189,16 +189,7 @@ def evaluate(
             if not found:  # the files of the first model are those that were typed
                 check_column(column, texts, data)
         evaluation = evaluations[name] = handle.evaluate(data, **given)
-        talk_notes(reading_notes(getattr(evaluation, "reads_as", "")))
-        if impossible := getattr(evaluation, "impossible", 0):
-            from elman.ngrams.statistics import why_infinite
-
-            talk_notes([f"of the text {why_infinite(impossible, evaluation.tokens)}"])
-        if undefined := getattr(evaluation, "undefined", 0):
-            from elman.ngrams.smoothing import UNDEFINED
-
-            share = f"{undefined:,} of {evaluation.tokens:,} tokens"
-            talk_notes([f"{share} have undefined estimates: {UNDEFINED}"])
+        talk_notes(_notes(evaluation))
         exact = None
         if quantise and hasattr(evaluation, "perplexity"):
             exact_model: Any = load(name, device=device)
@@ -212,21 +203,7 @@ def evaluate(
             continue
         if beside:
             result(f"{name}:")
-        is_text = hasattr(evaluation, "perplexity_without_unknown")
-        rows = _text_rows(evaluation) if is_text else _rows(evaluation)
-        if exact is not None:
-            change = evaluation.perplexity / exact - 1
-            place = 1 + [name for name, _ in rows].index("perplexity")
-            rows.insert(
-                place, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)")
-            )
-        result(table(rows))
-        if labels := getattr(evaluation, "labels", None):
-            by_label = [
-                (label, *(round(value, 4) for value in asdict(f).values()))
-                for label, f in labels.items()
-            ]
-            result("\n" + table(by_label, ("label", "precision", "recall", "f1", "count")))
+        _show(evaluation, exact)
         for one in of_tasks:
             if one.rows is not None:
                 result(table(*imported(one.rows)(evaluation)))
@@ -307,6 +284,38 @@ def _judge(report: Any, *, json: bool) -> None:
     result(table(rows, header=header))
     if ties:
         talk_notes([f"{counted(ties, 'tie')}: equally likely sentences, which count as half"])
+
+
+def _notes(evaluation: Any) -> list[str]:
+    """How the text was read, and why figures of it are infinite or undefined."""
+    notes = reading_notes(getattr(evaluation, "reads_as", ""))
+    if impossible := getattr(evaluation, "impossible", 0):
+        from elman.ngrams.statistics import why_infinite
+
+        notes.append(f"of the text {why_infinite(impossible, evaluation.tokens)}")
+    if undefined := getattr(evaluation, "undefined", 0):
+        from elman.ngrams.smoothing import UNDEFINED
+
+        share = f"{undefined:,} of {evaluation.tokens:,} tokens"
+        notes.append(f"{share} have undefined estimates: {UNDEFINED}")
+    return notes
+
+
+def _show(evaluation: Any, exact: float | None) -> None:
+    """Print the figures; `exact` is the perplexity before rounding."""
+    is_text = hasattr(evaluation, "perplexity_without_unknown")
+    rows = _text_rows(evaluation) if is_text else _rows(evaluation)
+    if exact is not None:
+        change = evaluation.perplexity / exact - 1
+        place = 1 + [name for name, _ in rows].index("perplexity")
+        rows.insert(place, ("perplexity before rounding", f"{number(exact)} ({change:+.3%} since)"))
+    result(table(rows))
+    if labels := getattr(evaluation, "labels", None):
+        by_label = [
+            (label, *(round(value, 4) for value in asdict(f).values()))
+            for label, f in labels.items()
+        ]
+        result("\n" + table(by_label, ("label", "precision", "recall", "f1", "count")))
 
 
 def _rows(evaluation: Any) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from elman.nn.kernels.loops import numba
 from elman.nn.kernels.mersenne import AT_ONCE, first_numbers
 
 FEWEST = 16
-"""From so many streams on, calling the loop is worth it."""
+"""The number of streams from which calling the loop is worth it."""
 NUMBERS = 64
 """Numbers of a stream that are kept ready."""
 assert NUMBERS <= AT_ONCE

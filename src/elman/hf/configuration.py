@@ -42,7 +42,7 @@ class ElmanModel(PreTrainedModel):
         form = task_named(run.task).hugging_face
         if form is None:
             raise UsageError(
-                f"models of the task {run.task} have no form for transformers",
+                f"models of the task {run.task} cannot be converted for transformers",
                 "use `elman.load` for them",
             )
         # Built with its values even where transformers loads weights: some buffers are not saved.

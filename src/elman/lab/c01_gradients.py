@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
 from elman.lab.figures import Figure, Panel, Series, over_seeds
-from elman.nn.cells import Nonlinearity, RNNCell
+from elman.nn.cells import RNNCell
 
 RADII = (0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 4.0)
 NUM_STEPS, FIRST = 160, 40
@@ -34,15 +34,13 @@ def measure(trial: Trial) -> Iterator[Row]:
             yield from _train(network, clip, updates=trial.pick(tiny=20, small=100, large=400))
 
 
-def gradient_norms(
-    radius: float, size: int, input_scale: float, nonlinearity: Nonlinearity = "tanh"
-) -> list[float]:
+def gradient_norms(radius: float, size: int, input_scale: float) -> list[float]:
     """The norm of dJ/dh at distances 0, 1, ... from the end, J a projection of the last h.
 
     U is Gaussian, scaled to its spectral radius. In float64: squares of small norms underflow in
     float32.
     """
-    cell = RNNCell(size, size, nonlinearity=nonlinearity).double()
+    cell = RNNCell(size, size).double()
     with torch.no_grad():
         cell.recurrent_weight.copy_(with_radius(radius, size))
         cell.input_weight.copy_(torch.eye(size))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elman.api import load
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
-from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.figures import Figure, Panel, accuracies, over_seeds
 from elman.lab.texts import write_tagged
 from elman.lab.training import fitted, seconds_of
 from elman.lab.verses import Verse, all_verses
@@ -135,11 +135,6 @@ TASKS = {POINTERS: "pointers (made)", MARKS: "punctuation (real)"}
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    results = [
-        {**row, "name": TASKS[row["task"]], "percent": 100 * row["accuracy"]}
-        for row in rows
-        if "task" in row
-    ]
     times = [{**row, "name": row["timed"].replace(" ", "\n")} for row in rows if "timed" in row]
     return Figure(
         panels=[
@@ -148,7 +143,7 @@ def figure(rows: Sequence[Row]) -> Figure:
                 x_label="task",
                 y_label="words with the right tag (%)",
                 kind="bars",
-                series=over_seeds(results, x="name", y="percent", by="arm"),
+                series=accuracies(rows, TASKS, by="arm"),
             ),
             Panel(
                 title="Punctuation: training",

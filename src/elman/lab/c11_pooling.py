@@ -8,7 +8,7 @@ from functools import partial
 
 from elman.api import load
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
-from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.figures import Figure, Panel, accuracies, over_seeds
 from elman.lab.texts import write_labelled
 from elman.lab.training import fitted
 from elman.text.corpora import materialise
@@ -129,11 +129,6 @@ TASKS = {SIGNAL: "which of two signals", TRANSLATION: "which translation"}
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    results = [
-        {**row, "name": TASKS[row["task"]], "percent": 100 * row["accuracy"]}
-        for row in rows
-        if "task" in row
-    ]
     return Figure(
         panels=[
             Panel(
@@ -141,7 +136,7 @@ def figure(rows: Sequence[Row]) -> Figure:
                 x_label="task",
                 y_label="texts that are right (%)",
                 kind="bars",
-                series=over_seeds(results, x="name", y="percent", by="pooling"),
+                series=accuracies(rows, TASKS, by="pooling"),
                 levels={"chance": 50.0},
             ),
             Panel(

@@ -30,6 +30,7 @@ PAIRS = {
     ),
 }
 """Words that become one: their old selves are its parts of speech, or its senses."""
+FOLDS = 4
 LONGEST = 30
 """Verses with more words are left out."""
 
@@ -112,16 +113,16 @@ def occurrences(
     return draw.sample(found, min(most, len(found)))
 
 
-def probed(vectors_ND: Tensor, labels_N: Tensor, folds: int = 4) -> float:
-    """The accuracy of a linear classifier (ridge regression) on folds that it has not seen."""
+def probed(vectors_ND: Tensor, labels_N: Tensor) -> float:
+    """The accuracy of a linear classifier (ridge regression) in cross-validation."""
     generator = torch.Generator().manual_seed(0)
     order_N = torch.randperm(len(labels_N), generator=generator)
     x_ND = vectors_ND[order_N].double()
     x_ND = F.pad((x_ND - x_ND.mean(0)) / (x_ND.std(0) + 1e-6), (0, 1), value=1.0)
     y_N = labels_N[order_N].double() * 2 - 1
     right = 0
-    for fold in range(folds):
-        test_N = torch.arange(len(y_N)) % folds == fold
+    for fold in range(FOLDS):
+        test_N = torch.arange(len(y_N)) % FOLDS == fold
         train_MD, penalty = x_ND[~test_N], 0.1 * x_ND.shape[1]
         square_DD = train_MD.T @ train_MD + penalty * torch.eye(x_ND.shape[1]).double()
         weights_D = torch.linalg.solve(square_DD, train_MD.T @ y_N[~test_N])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -34,13 +35,11 @@ def measure(trial: Trial) -> Iterator[Row]:
             torch.set_num_threads(threads)
             best: dict[tuple[str, int], float] = {}
             # Shapes take turns, and the best of each counts: other work on the machine only adds.
-            for turn in range(repeats + 1):
-                for cell, layer in layers.items():
-                    for pieces in PIECES:
-                        shape = (batch_size * pieces, num_steps // pieces, size)
-                        seconds = training_step(layer, shape, trial.device)
-                        if turn:  # the first turn compiles
-                            best[cell, pieces] = min(best.get((cell, pieces), seconds), seconds)
+            for turn, cell, pieces in product(range(repeats + 1), CELLS, PIECES):
+                shape = (batch_size * pieces, num_steps // pieces, size)
+                seconds = training_step(layers[cell], shape, trial.device)
+                if turn:  # the first turn compiles
+                    best[cell, pieces] = min(best.get((cell, pieces), seconds), seconds)
             for (cell, pieces), seconds in best.items():
                 yield {
                     "cell": cell,

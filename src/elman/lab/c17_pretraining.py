@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from elman.lab.experiment import Experiment, Knob, Question, Row, Trial
-from elman.lab.figures import Figure, Panel, over_seeds
+from elman.lab.figures import Figure, Panel, accuracies, over_seeds
 from elman.lab.texts import write_labelled
 from elman.lab.training import fitted
 from elman.lab.verses import all_verses
@@ -142,11 +142,6 @@ def gain(rows: Sequence[Row], task: str) -> float:
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    results = [
-        {**row, "name": TASKS[row["task"]], "percent": 100 * row["accuracy"]}
-        for row in rows
-        if "task" in row
-    ]
     return Figure(
         panels=[
             Panel(
@@ -154,7 +149,7 @@ def figure(rows: Sequence[Row]) -> Figure:
                 x_label="task",
                 y_label="verses that are right (%)",
                 kind="bars",
-                series=over_seeds(results, x="name", y="percent", by="arm"),
+                series=accuracies(rows, TASKS, by="arm"),
                 levels={"chance": 50.0},
             ),
             Panel(

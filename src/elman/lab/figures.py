@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -83,6 +83,18 @@ def over_seeds(
         mean, low, high = ([each[i] for each in found] for i in range(3))
         series.append(Series(name=group, x=places, y=mean, low=low, high=high))
     return series
+
+
+def accuracies(
+    rows: Iterable[dict[str, Any]], tasks: Mapping[str, str], *, by: str
+) -> list[Series]:
+    """Bars of the accuracy in each task, in percent; `tasks` has their names in the figure."""
+    found = [
+        {**row, "name": tasks[row["task"]], "percent": 100 * row["accuracy"]}
+        for row in rows
+        if "task" in row
+    ]
+    return over_seeds(found, x="name", y="percent", by=by)
 
 
 def _bounds(found: tuple[float, float, float]) -> tuple[float, float, float]:

@@ -28,6 +28,8 @@ from elman.text.corpora import materialise
 
 CORPORA = {"tiny": "python-docs", "small": "python-docs", "large": "python-source"}
 LARGER = "The larger size learns 12 MB of source code, Python's standard library, with more units."
+PROMPT = 32
+"""Characters of a prompt."""
 SECTION = 4000
 """The least characters of a section: what keeps its order."""
 CHARACTER_MODEL: Mapping[str, Any] = {
@@ -114,23 +116,17 @@ def judging(
 ) -> tuple[dict[str, Path], LM, list[str], list[str]]:
     """Write the parts of the text, and count a judge on one that no other model reads.
 
-    Return the parts, the judge, and prompts with what people wrote after them.
+    Return the parts, the judge, and prompts from places all over a text, with what people wrote
+    after them.
     """
     parts = write_parts(trial, train=0.5, other=0.4, valid=0.1)
     counted(trial, {**parts, "train": parts["other"]}, "judge", 6)
     judge = load(trial.folder / "judge", device="cpu", kind=LM)
     text = parts["valid"].read_text(encoding="utf-8")
-    return parts, judge, *prompts_and_continuations(text, number, 32, length)
-
-
-def prompts_and_continuations(
-    text: str, number: int, prompt: int, length: int
-) -> tuple[list[str], list[str]]:
-    """Cut prompts, each with what follows it, from places all over a text."""
-    last = len(text) - prompt - length
+    last = len(text) - PROMPT - length
     places = [round(i * last / max(1, number - 1)) for i in range(number)]
-    prompts = [text[place : place + prompt] for place in places]
-    return prompts, [text[p + prompt : p + prompt + length] for p in places]
+    prompts = [text[place : place + PROMPT] for place in places]
+    return parts, judge, prompts, [text[p + PROMPT : p + PROMPT + length] for p in places]
 
 
 def continued(lm: LM, prompts: Sequence[str], **options: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """A softmax temperature other than 1 when a network is measured: P(w)^(1/T), divided by its sum.
 
 Above 1 the distribution is flatter, below 1 sharper. Networks that were trained with much dropout
-are too little or too much sure without it; one number, tuned on validation text, mends part of that
+are under- or overconfident without it; one number, tuned on validation text, corrects part of that
 (Melis, Dyer and Blunsom, 2018). Probabilities sum to one by construction.
 
 B batch, T time steps, N rows, V vocabulary, H hidden.

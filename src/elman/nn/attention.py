@@ -1,4 +1,4 @@
-"""Attention: where a decoder looks in its input, and what it sees there.
+"""Attention of a decoder over its input: scores, weights and the context vector.
 
     score(q, m_j)      how relevant position j of the memory is to the query q
         dot            q . m_j

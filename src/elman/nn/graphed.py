@@ -180,11 +180,11 @@ class Graphed:
         self.num_bytes = 0
 
     def _has_room(self, num_bytes: int) -> bool:
-        """Whether a graph may be added that keeps so many bytes."""
+        """Whether there is room for one more graph, which keeps `num_bytes`."""
         return self.num_graphs < MOST_GRAPHS and self.num_bytes + num_bytes <= self.room
 
     def _captures(self, key: Hashable, capture: Callable[[], Any], num_bytes: int = 0) -> bool:
-        """Add what `capture` returns, which keeps so many bytes; False if nothing can be captured,
+        """Add what `capture` returns, which keeps `num_bytes`; False if nothing can be captured,
         now or later."""
         try:
             self.captured[key] = capture()

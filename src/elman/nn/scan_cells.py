@@ -62,6 +62,12 @@ class ScanCell(Cell):
         """
         return projected_TBG, {}
 
+    def _with_inputs(self, projected: Tensor, inputs: Tensor) -> Tensor:
+        """Append x to W x + b where it is as wide as h; elsewhere a matrix has projected it."""
+        if self.input_size != self.hidden_size:
+            return projected
+        return torch.cat([projected, inputs.to(projected.dtype)], dim=-1)
+
     def step(
         self,
         projected_BG: Float[Tensor, "B G"],
@@ -136,10 +142,7 @@ class SRUCell(ScanCell):
 
     def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
         """W x + b for the content and both gates, then x or its projection."""
-        projected = super().project(inputs)
-        if self.num_gates == 4:
-            return projected
-        return torch.cat([projected, inputs.to(projected.dtype)], dim=-1)
+        return self._with_inputs(super().project(inputs), inputs)
 
     def coefficients(
         self, projected: Float[Tensor, "*batch G"]
@@ -307,10 +310,7 @@ class RGLRUCell(ScanCell):
 
     def project(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch G"]:
         """W x + b for both gates, then x or its projection."""
-        projected = super().project(inputs)
-        if self.num_gates == 3:
-            return projected
-        return torch.cat([projected, inputs.to(projected.dtype)], dim=-1)
+        return self._with_inputs(super().project(inputs), inputs)
 
     def coefficients(
         self, projected: Float[Tensor, "*batch G"]

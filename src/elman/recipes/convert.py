@@ -48,37 +48,38 @@ def convert(
     options = {"quantise": quantise, "side": side, "layout": layout}
     if out.lower().endswith(".json"):
         _check_unused({"to": to, **options}, "a tokenizer.json")
-        return {**_write_tokenizer(model, Path(out)), "out": out}
+        found = _write_tokenizer(model, Path(out))
+    else:
+        found = _write_model(model, out, to, options)
+    return {**found, "out": out}
+
+
+def _write_model(
+    model: str, out: str, to: str | None, options: Mapping[str, str | None]
+) -> dict[str, Any]:
+    quantise, side, layout = (options[name] for name in ("quantise", "side", "layout"))
     source, target = located(model), Path(out)
     possible = "; ".join(conversions(all_tasks()))
-    suffixes = (
-        *VECTOR_FILES,
-        ONNX_FILE,
-        *(suffix for task in all_tasks() for suffix in task.convert_suffixes),
-    )
-    is_file = out.lower().endswith(suffixes)
+    own = [suffix for task in all_tasks() for suffix in task.convert_suffixes]
+    is_onnx, is_vectors = out.lower().endswith(ONNX_FILE), out.lower().endswith(VECTOR_FILES)
+    is_file = is_onnx or is_vectors or out.lower().endswith(tuple(own))
     to_folder = not is_file and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (is_file or to_folder):
         raise UsageError(f"no model converts to '{target.suffix}', as in {out}", possible)
-    if to_folder and target.is_dir():
-        with locked(target):  # no other process fills it, and nothing is left of one that did
-            empty = not any(target.iterdir())
-    if not (to_folder and target.is_dir() and empty):
-        check_free(target)
+    _check_target(target, to_folder)
     if {"*", "+"} & set(model) and not source.exists():
         raise UsageError("a mixture cannot be converted", possible)
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
-    if to is not None and to not in FORMS:
-        raise UsageError(f"no model converts to '{to}'", nearest(to, FORMS))
     if to is not None:
+        if to not in FORMS:
+            raise UsageError(f"no model converts to '{to}'", nearest(to, FORMS))
         if is_file or any(value is not None for value in options.values()):
             raise UsageError("--to hf writes a folder of whole weights", "name a new folder alone")
-        return {**write_hugging_face(source, target), "out": out}
+        return write_hugging_face(source, target)
     if to_folder and is_hugging_face(source):
         _check_unused(options, "a folder for transformers")
-        return {**read_hugging_face(source, target), "out": out}
-    is_onnx, is_vectors = out.lower().endswith(ONNX_FILE), out.lower().endswith(VECTOR_FILES)
+        return read_hugging_face(source, target)
     if layout is not None and (not to_folder or side is not None):
         raise UsageError("a layout is that of a run folder", "name a new folder alone")
     if side is not None and not is_vectors:
@@ -89,24 +90,43 @@ def convert(
             "name a new folder or a .onnx file, or drop --quantise",
         )
     if is_onnx:
-        return {**write_onnx(source, target, quantise), "out": out}
+        return write_onnx(source, target, quantise)
     if layout is not None or quantise not in (None, "int8"):
         (write_layout,) = (task.convert_layout for task in all_tasks() if task.convert_layout)
-        return {**imported(write_layout)(source, target, layout, quantise), "out": out}
+        found: dict[str, Any] = imported(write_layout)(source, target, layout, quantise)
+        return found
     if quantise is not None:
-        return {**_write_int8(source, target), "out": out}
+        return _write_int8(source, target)
     if is_vectors:
-        return {**_write_vectors(source, target, side), "out": out}
+        return _write_vectors(source, target, side)
+    written = _write_by_task(source, target, to_folder)
+    if written is None:
+        what = f"the folder {out}" if to_folder else f"'{target.suffix}'"
+        raise UsageError(f"{model} cannot be converted to {what}", possible)
+    return written
+
+
+def _check_target(target: Path, to_folder: bool) -> None:
+    """Refuse a target that exists, unless it is an empty folder and a folder is to be written."""
+    if to_folder and target.is_dir():
+        with locked(target):  # no other process fills it, and nothing is left of one that did
+            if not any(target.iterdir()):
+                return
+    check_free(target)
+
+
+def _write_by_task(source: Path, target: Path, to_folder: bool) -> dict[str, Any] | None:
+    """Convert by the first task that can; return None if no task can."""
     # First the task whose files these are: asking another one may mean importing torch.
-    ours = list(all_tasks())
-    ends = [name.lower().endswith for name in (str(source), out)]
-    ours.sort(key=lambda task: not any(end(tuple(task.convert_suffixes)) for end in ends))
-    for task in ours:
-        found = None if task.convert is None else imported(task.convert)(source, target, to_folder)
-        if found is not None:
-            return {**found, "out": out}
-    what = f"the folder {out}" if to_folder else f"'{target.suffix}'"
-    raise UsageError(f"{model} cannot be converted to {what}", possible)
+    tasks = list(all_tasks())
+    ends = [str(path).lower().endswith for path in (source, target)]
+    tasks.sort(key=lambda task: not any(end(tuple(task.convert_suffixes)) for end in ends))
+    for task in tasks:
+        if task.convert is not None:
+            found: dict[str, Any] | None = imported(task.convert)(source, target, to_folder)
+            if found is not None:
+                return found
+    return None
 
 
 def _check_unused(options: Mapping[str, str | None], what: str) -> None:

@@ -108,8 +108,8 @@ def _form(task: Task, path: str) -> HuggingFaceForm:
     if task.hugging_face is None:
         names = [other.name for other in all_tasks() if other.hugging_face is not None]
         raise UsageError(
-            f"{path} is {task.what} ({task.name}), which has no form for transformers",
-            f"models of these tasks have one: {', '.join(names)}",
+            f"{path} is {task.what} ({task.name}), which cannot be converted for transformers",
+            f"models of these tasks can be: {', '.join(names)}",
         )
     return imported(task.hugging_face)
 

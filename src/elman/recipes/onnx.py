@@ -40,8 +40,8 @@ def write_onnx(source: Path, target: Path, quantise: str | None) -> dict[str, An
     if task.onnx is None:
         names = [other.name for other in all_tasks() if other.onnx is not None]
         raise UsageError(
-            f"{source} is {task.what} ({task.name}), which has no form for ONNX",
-            f"models of these tasks have one: {', '.join(names)}",
+            f"{source} is {task.what} ({task.name}), which cannot be converted to ONNX",
+            f"models of these tasks can be: {', '.join(names)}",
         )
     int8 = quantise is not None or int8_files.is_packed(run.header)
     if quantise is not None:
@@ -60,7 +60,7 @@ def write_onnx(source: Path, target: Path, quantise: str | None) -> dict[str, An
             found = max(difference(graph, content, size) for size in (1, 3))
             if not found <= MOST_APART:
                 raise ElmanError(
-                    f"onnxruntime computes other numbers than the model (apart by {found:.1g}) "
+                    f"onnxruntime computes other numbers than the model (difference {found:.1g}) "
                     f"from the {graph.name} graph",
                     REPORT_IT,
                 )

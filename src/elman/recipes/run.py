@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from elman.base.config import to_dict
+from elman.base.config import flat, to_dict
 from elman.base.counting import counted
 from elman.base.documents import read_json_lines, sealed_page
 from elman.base.errors import ElmanError, UsageError
@@ -357,7 +357,7 @@ def _claim(out: Path, config: Any, resume: bool) -> None:
 
 
 def _check_same(old: Any, new: Any) -> None:
-    before, now = _flat(to_dict(old)), _flat(to_dict(new))
+    before, now = flat(to_dict(old)), flat(to_dict(new))
     allowed = {f"training.{name}" for name in MAY_CHANGE}
     for key in before | now:  # in the order of declaration: a choice before what follows from it
         if key not in allowed and before.get(key) != now.get(key):
@@ -367,15 +367,6 @@ def _check_same(old: Any, new: Any) -> None:
                 if key == "task"
                 else "drop the setting: a resumed run keeps its own",
             )
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat.update(
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
-    return flat
 
 
 def _num_parameters(model: nn.Module) -> int:

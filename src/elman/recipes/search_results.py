@@ -1,4 +1,4 @@
-"""What a search leaves: the recipe of the best trial, the plot, and a summary."""
+"""Write the results of a search: the recipe of the best trial, the plot, and a summary."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Machine:
     def timed(self) -> Machine:
         """The same with its measured speed, which takes less than a second."""
         if self.is_gpu:
-            rate = _products_per_second(self.device, torch.bfloat16, 4096, 4096, 20)
+            rate = _products_per_second(self.device)
             return replace(self, speed=rate / GPU_PRODUCTS)
         return replace(self, speed=_lstm_tokens_per_second() / CPU_TOKENS)
 
@@ -115,19 +115,17 @@ def _lstm_tokens_per_second(rounds: int = ROUNDS) -> float:
     return inputs.shape[0] * inputs.shape[1] / _seconds(update, rounds)
 
 
-def _products_per_second(
-    device: str, dtype: torch.dtype, num_rows: int, width: int, repeat: int
-) -> float:
-    """The rate of products of (rows, width) and (width, width) matrices."""
-    inputs = torch.ones(num_rows, width, device=device, dtype=dtype)
-    weights = torch.ones(width, width, device=device, dtype=dtype)
+def _products_per_second(device: str) -> float:
+    """The rate of products of square matrices in bfloat16."""
+    width, repeat = 4096, 20
+    inputs, weights = torch.ones(2, width, width, device=device, dtype=torch.bfloat16)
 
     def multiply() -> None:
         for _ in range(repeat):
             torch.mm(inputs, weights)
         torch.cuda.synchronize(device)
 
-    return repeat * num_rows * width * width / _seconds(multiply)
+    return repeat * width**3 / _seconds(multiply)
 
 
 def _seconds(work: Callable[[], None], rounds: int = ROUNDS) -> float:

@@ -92,13 +92,19 @@ def pack(
             number = SMALL_FORMAT if small else FORMAT
             checkpoint.write(whole, contents.stored, {"packed": number, **contents.header})
             num_bytes = whole.stat().st_size
-            num_parts = max(1, -(-num_bytes // part_bytes))
-            parts = [out / f"{run.name}.{n}-of-{num_parts}" for n in range(1, num_parts + 1)]
-            with whole.open("rb") as file:
-                for part in parts:
-                    with replacing(part) as temporary:
-                        temporary.write_bytes(file.read(part_bytes))
+            parts = _cut(whole, out / run.name, part_bytes)
     return Packed(parts, num_bytes, num_unpacked)
+
+
+def _cut(whole: Path, named: Path, part_bytes: int) -> list[Path]:
+    """Copy a file into parts NAMED.1-of-N and so on, of at most `part_bytes` each."""
+    number = max(1, -(-whole.stat().st_size // part_bytes))
+    parts = [named.with_name(f"{named.name}.{n}-of-{number}") for n in range(1, number + 1)]
+    with whole.open("rb") as file:
+        for part in parts:
+            with replacing(part) as temporary:
+                temporary.write_bytes(file.read(part_bytes))
+    return parts
 
 
 def unpack(parts: Sequence[Path], out: Path) -> None:

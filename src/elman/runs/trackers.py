@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from elman.base.config import flat
 from elman.base.documents import parse_line, read_json, write_json
 from elman.base.errors import ElmanError, UsageError
 from elman.base.tables import Table, look_up
@@ -87,7 +88,7 @@ class MLflow:
                 else experiment.experiment_id
             )
             id = self._client.create_run(number, run_name=folder.name).info.run_id
-            for name, value in _flat(settings):
+            for name, value in flat(settings).items():
                 self._client.log_param(id, name, value)
         self.id = str(id)
         self.where = f"run {id} of experiment {PROJECT} at {tracking.get_tracking_uri()}"
@@ -216,11 +217,3 @@ def _ids(folder: Path) -> dict[str, str]:
     path = folder / TRACK_FILE
     found = read_json(path) if path.is_file() else {}
     return dict(found) if isinstance(found, dict) else {}
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

@@ -17,6 +17,13 @@ COLUMN = Option(
     help="The column of tables with the text. [default: text]",
 )
 """For tasks that read running text; `texts_of` in task.py reads it."""
+ORDER = Option(
+    name="order",
+    setting="model.order",
+    metavar="N",
+    type=int,
+    help="Length of the longest n-grams. [default: 5]",
+)
 VOCAB_SIZE = Option(
     name="vocab_size",
     setting="tokenizer.vocab_size",

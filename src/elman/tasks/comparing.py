@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elman.base.config import to_dict
+from elman.base.config import flat, to_dict
 from elman.base.documents import read_json_lines
 from elman.base.errors import UsageError
 from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE, check_run_folder, runs_in
@@ -16,7 +16,6 @@ from elman.tasks.opening import read_config
 
 LEFT_OUT = ("format",)
 FIGURES = ("perplexity", "bits_per_byte", "test_perplexity", "test_bits_per_byte")
-AMOUNTS = ("steps", "tokens", "seconds")
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,14 @@ def run_folders(names: Sequence[str | Path]) -> list[Path]:
 def compare(names: Sequence[str | Path]) -> list[ComparedRun]:
     """Compare runs, given by folder or by a folder of runs; the best first, where that is clear."""
     paths = run_folders(names)
-    flat = [dict(_leaves(to_dict(read_config(path)))) for path in paths]
-    every = {name: None for settings in flat for name in settings}
+    each = [flat(to_dict(read_config(path))) for path in paths]
+    every = {name: None for settings in each for name in settings}
     differ = [
         name
         for name in every
-        if name not in LEFT_OUT and len({repr(s[name]) for s in flat if name in s}) > 1
+        if name not in LEFT_OUT and len({repr(s[name]) for s in each if name in s}) > 1
     ]
-    runs = [_compared(p, s, differ) for p, s in zip(paths, flat, strict=True)]
+    runs = [_compared(p, s, differ) for p, s in zip(paths, each, strict=True)]
     if any("bits_per_byte" in run.figures for run in runs):
         return sorted(runs, key=lambda run: run.figures.get("bits_per_byte", math.inf))
     for name in {n: None for run in runs for n in run.figures}:
@@ -72,8 +71,7 @@ def compare(names: Sequence[str | Path]) -> list[ComparedRun]:
 
 
 def _compared(path: Path, settings: Mapping[str, Any], differ: Sequence[str]) -> ComparedRun:
-    metrics = path / METRICS_FILE
-    reports = read_json_lines(metrics) if metrics.exists() else []
+    reports = read_json_lines(path / METRICS_FILE, missing_ok=True)
     summary = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
     if summary is None:
         found = _best(reports)
@@ -107,11 +105,3 @@ def _best(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     found = dict(last.get("valid_metrics") or {})
     found |= {name: last.get(f"valid_{name}") for name in ("perplexity", "bits_per_byte")}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _leaves(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value

@@ -30,8 +30,7 @@ def describe_run(run: OpenedRun) -> dict[str, Any]:
 def describe_network(run: OpenedRun) -> dict[str, Any]:
     """Values of a run of the training loop: parts, kernels, training, figures."""
     device = next(run.model.parameters()).device
-    metrics = run.path / METRICS_FILE
-    reports = read_json_lines(metrics) if metrics.exists() else []
+    reports = read_json_lines(run.path / METRICS_FILE, missing_ok=True)
     done = next((r["summary"] for r in reversed(reports) if r.get("summary")), None)
     # Run every layer once, at the size of a training batch, to report executed kernels.
     length = getattr(run.config.training, "chunk_length", SENTENCE_LENGTH)

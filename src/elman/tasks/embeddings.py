@@ -111,13 +111,13 @@ def _keep_files(source: Path, folder: Path) -> None:
                     shutil.copyfile(file, temporary)
 
 
-def open_embedder(path: Path | str, device: str = "cpu") -> Embedder:
+def open_embedder(path: Path | str) -> Embedder:
     """Open a run folder, or published files that a task reads, as an embedder."""
     for task in () if (Path(path) / CONFIG_FILE).is_file() else all_tasks():
-        opened = None if task.opens is None else imported(task.opens)(Path(path), str(path), device)
+        opened = None if task.opens is None else imported(task.opens)(Path(path), str(path), "cpu")
         if opened is not None and task.embedder is not None:
             return embedder_of(task, opened.model, None, str(path))
-    run = open_run(path, device)
+    run = open_run(path, "cpu")
     return embedder_of(task_named(run.config.task), run.model, run.tokenizer, str(path))
 
 

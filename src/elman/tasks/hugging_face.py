@@ -1,4 +1,4 @@
-"""What the folders for Hugging Face's transformers share: the tokenizer's two files, and back.
+"""Write the tokenizer's files in a folder for Hugging Face's transformers, and read them back.
 
 tokenizer.json is the run's own, with what transformers reads there and Elman does not: the
 boundary token in front of every text, and how words are joined again.
@@ -24,8 +24,8 @@ def tokenizer_files(tokenizer: Tokenizer, *, begins: bool) -> dict[str, Any]:
     """The files of a tokenizer; if `begins`, every text gets the boundary token in front."""
     if ":" in tokenizer.kind:
         raise UsageError(
-            f"the tokenizer {tokenizer.kind} is code from outside Elman, which has no form for "
-            "transformers",
+            f"the tokenizer {tokenizer.kind} is code from outside Elman, which cannot be "
+            "converted for transformers",
             "train with a tokenizer of Elman's: char, byte, bpe, word or pretokenized",
         )
     content = json.loads(tokenizer.to_json())

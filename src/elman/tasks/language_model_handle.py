@@ -131,7 +131,7 @@ class LM(Measuring, Continuing):
             options: dict[str, Any] = {"max_tokens": length, "num_samples": rows}
             made = self.complete("", seed=seed + len(written), **options)
             if not any(one.tokens for one in made):
-                raise ElmanError(f"{self.name} writes nothing", "train it for longer")
+                raise ElmanError(f"{self.name} ends every text at once", "train it for longer")
             for one in made:
                 other = () if same else indexed.tokenizer.encode(one.text)
                 written.append(np.array(one.ids if same else other, np.int64))

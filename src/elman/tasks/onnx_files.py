@@ -66,8 +66,8 @@ def tokenizer_entries(tokenizer: Tokenizer) -> dict[str, Any]:
     """What encoding and decoding need without Elman: tokenizer.json, and the text of each id."""
     if ":" in tokenizer.kind:
         raise UsageError(
-            f"the tokenizer {tokenizer.kind} is code from outside Elman, which has no form for "
-            "ONNX",
+            f"the tokenizer {tokenizer.kind} is code from outside Elman, which cannot be "
+            "converted to ONNX",
             "train with a tokenizer of Elman's: char, byte, bpe, word or pretokenized",
         )
     return {
@@ -100,6 +100,6 @@ def refuse_embeddings(run: Any) -> None:
     """Refuse a model that reads the vectors of another one."""
     if run.model.embeddings.wanted:
         raise UsageError(
-            f"{run.path} reads the vectors of another model, which has no form for ONNX",
+            f"{run.path} reads the vectors of another model, which cannot be converted to ONNX",
             "train without --embeddings",
         )

@@ -1,5 +1,4 @@
-"""What the options --adapt, --cache, --temperature, --samples, --tune and --set mean to every
-command that has them."""
+"""Apply the options --adapt, --cache, --temperature, --samples, --tune and --set to a model."""
 
 from __future__ import annotations
 

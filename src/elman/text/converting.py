@@ -88,7 +88,7 @@ def _in_utf8(name: str, encoding: str | None) -> list[str]:
     inside = [path.relative_to(folder).with_name(_unpacked(path)) for path in files]
     if len(set(inside)) < len(inside):
         raise UsageError(
-            f"{name} has a file twice, packed and unpacked", "remove one of them, or move it"
+            f"{name} has a file twice, compressed and plain", "remove one of them, or move it"
         )
     copies = dict(zip(inside, converted, strict=True))
     return [str(kept_folder(copies, folder.resolve().name, str(Path(name))))]

@@ -1,7 +1,7 @@
-"""The longest line that is read as a whole: what reads lines refuses longer ones.
+"""The limit on the length of a line, which all readers of lines check.
 
-A file of a few kilobytes, compressed, may be one line of gigabytes, and a model of sentences needs
-hundreds of bytes of memory for each of a line's.
+A compressed file of a few kilobytes may be one line of gigabytes, and a model of sentences needs
+hundreds of bytes of memory for each byte of a line.
 """
 
 from __future__ import annotations

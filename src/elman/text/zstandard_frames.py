@@ -1,4 +1,4 @@
-"""Notice that a Zstandard file is truncated: the library takes any end of a file for its end.
+"""Detect truncated Zstandard files, which the library reads without an error.
 
 A file is a row of frames, and a frame a row of blocks that give their sizes (RFC 8878).
 `WholeFrames` follows these sizes while the library reads, without decompressing anything.

@@ -1,4 +1,4 @@
-"""Read plain text as a model's training text was written.
+"""Bring plain text into the form of a model's training text.
 
 A model of tokenised, lower-case words does not know `The` or `book.`; its training text had `the`
 and `book .` instead. What that text looked like is read off the vocabulary (`form.py`), so runs of

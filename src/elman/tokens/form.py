@@ -71,9 +71,9 @@ def form_of(
     """Infer the form of the training text from the entries of a vocabulary but for `special` ones;
     the plain form if in doubt. `lowercases`: the tokenizer itself does.
 
-    The entries may be millions, so they are gone through without lists of them. Of words, `tallied`
-    may have gone through most in a faster way: it is told whether `N` stands for numbers, and
-    returns what is left.
+    There may be millions of entries, so no list of them is made. `tallied` may have counted most of
+    the words in a faster way: it receives whether `N` stands for numbers, and returns its counts
+    and the other entries.
     """
     if kind == "byte" or ":" in kind:
         return Form()

@@ -1,4 +1,4 @@
-"""What the kinds of tokenizer share.
+"""The base class of the kinds of tokenizer, and what several of them use.
 
 A tokenizer is defined by its Hugging Face `tokenizer.json`: the `backend` that reads it can encode
 any text. A kind adds what the file cannot express: how to train it, a faster way to the same ids,

@@ -1,4 +1,4 @@
-"""Where Hugging Face's models read text otherwise than SentencePiece, and what is done about it.
+"""Differences between Hugging Face's reading of text and SentencePiece's, and their workarounds.
 
 Names. To SentencePiece the name of a control token, of the unknown token or of a byte is ordinary
 text. A Unigram of Hugging Face finds it in its vocabulary if one of its characters is unknown, and
@@ -59,7 +59,7 @@ def hidden_names(
         if has_bytes or not free or len(name) < 2:
             raise UsageError(
                 f"a model of SentencePiece in which {name!r} as text cannot be kept apart from the "
-                "token of this name has no form as a tokenizer.json",
+                "token of this name cannot be converted to a tokenizer.json",
                 "train one in which this token has another name",
             )
         filled = name[: free[0]] + _FILLER + name[free[0] + 1 :]

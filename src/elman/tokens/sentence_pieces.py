@@ -238,7 +238,7 @@ def _parsed(data: bytes) -> _Model:
     for what, is_so in refused.items():
         if is_so:
             raise UsageError(
-                f"a model of SentencePiece {what} has no form as a tokenizer.json",
+                f"a model of SentencePiece {what} cannot be converted to a tokenizer.json",
                 "train one of the kind unigram or bpe",
             )
     return _Model(
@@ -298,8 +298,8 @@ def _rewriting(model: _Model) -> list[normalizers.Normalizer]:
     steps = rewriting(model.table, model.table_name)
     if steps is None:
         raise UsageError(
-            "a model of SentencePiece with a table of characters of its own, which rewrites "
-            "sequences otherwise than by composing them, has no form as a tokenizer.json",
+            "a model of SentencePiece with a table of characters of its own, which does more than "
+            "compose characters, cannot be converted to a tokenizer.json",
             "train one with the table nmt_nfkc, nfkc or identity",
         )
     return list(steps)

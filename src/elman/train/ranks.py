@@ -79,7 +79,7 @@ class Ranks:
     num_updates: int = 0
     """Updates that this process has begun to average."""
     interrupt: Interrupt | None = None
-    """While training: a process that is told to stop tells the leader."""
+    """While training; a process that receives a signal to stop tells the leader."""
     _watch: _Watch | None = field(default=None, repr=False)
 
     @property

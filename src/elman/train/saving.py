@@ -1,4 +1,4 @@
-"""Write the best model and the train state, in little of the time."""
+"""Write the best model and the train state, in a small share of the training time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training loop works on, and the protocols through which it asks for it.
+"""The input of the training loop: the model, the objective and the data, and their protocols.
 
 A `Trainable` is a model, an objective, an endless source of batches and a way to validate. The loop
 knows no model class, no task and no training regime.

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
+from elman.batches.batch import Batch
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lanes import Lanes, scoring_lanes
 from elman.tokens import bytes as all_bytes
@@ -35,6 +36,13 @@ def make(num_tokens: int, batch_size: int, chunk_length: int, **settings: object
     )
 
 
+def epoch_of(lanes: Lanes) -> list[Batch]:
+    batches = [next(lanes)]
+    while lanes.position:
+        batches.append(next(lanes))
+    return batches
+
+
 SIZES = {
     "num_tokens": st.integers(20, 400),
     "batch_size": st.integers(1, 12),
@@ -52,7 +60,7 @@ def test_an_epoch_of_lanes_is_the_text(
     lanes = make(num_tokens, batch_size, chunk_length, vary_chunks=vary_chunks, seed=seed)
     for epoch in range(2):
         assert lanes.epoch == epoch
-        batches = [next(lanes) for _ in range(lanes.batches_per_epoch)]
+        batches = epoch_of(lanes)
         assert lanes.position == 0
         assert lanes.epoch == epoch + 1
         assert [batch.fresh for batch in batches] == [True] + [False] * (len(batches) - 1)
@@ -90,8 +98,8 @@ def test_going_on_from_any_batch_gives_the_same_batches(
 
 def test_chunks_vary_with_seed_and_epoch_as_in_awd_lstm() -> None:
     lanes = make(200_000, 1, 70, vary_chunks=True, seed=1)
-    lengths = [next(lanes).targets_BT.shape[1] for _ in range(lanes.batches_per_epoch)]
-    second = [next(lanes).targets_BT.shape[1] for _ in range(lanes.batches_per_epoch)]
+    lengths = [batch.targets_BT.shape[1] for batch in epoch_of(lanes)]
+    second = [batch.targets_BT.shape[1] for batch in epoch_of(lanes)]
     again = make(200_000, 1, 70, vary_chunks=True, seed=1)
     other = make(200_000, 1, 70, vary_chunks=True, seed=2)
     assert lengths == [next(again).targets_BT.shape[1] for _ in range(len(lengths))]
@@ -226,7 +234,7 @@ def test_shuffled_lanes_are_rotated_lanes(num_tokens: int, batch_size: int, seed
     text = np.arange(1, num_tokens + 1)
     cuts = []
     for _ in range(4):
-        batches = [next(lanes) for _ in range(lanes.batches_per_epoch)]
+        batches = epoch_of(lanes)
         targets = torch.cat([batch.targets_BT for batch in batches], dim=1).numpy()
         tokens = torch.cat([batch.tokens_BT for batch in batches], dim=1).numpy()
         np.testing.assert_array_equal(tokens[:, 1:], targets[:, :-1])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elman.base.config import UnknownSetting, from_dict, merge, nested
+from elman.base.config import UnknownSetting, flat, from_dict, merge, nested
 from elman.base.errors import UsageError
 from elman.recipes.resolve import resolve, settings_of
 from elman.tasks import TASKS, task_named
@@ -116,4 +116,9 @@ def test_values_from_python_are_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_dotted_and_nested_names_mix() -> None:
     assert nested({"a.b": 1, "a": {"c": 2}}) == {"a": {"b": 1, "c": 2}}
+    assert list(flat({"a": {"c": {"d": [2]}, "b": 1}, "e": None}).items()) == [
+        ("a.c.d", [2]),
+        ("a.b", 1),
+        ("e", None),
+    ]
     assert merge({"a": {"b": 1}}, nested({"a.c": 2})) == {"a": {"b": 1, "c": 2}}

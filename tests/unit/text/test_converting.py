@@ -51,7 +51,7 @@ def test_a_converted_folder_is_still_one(tmp_path: Path) -> None:
     assert read([str(french)]) == [f"{TEXT}french.txt\n"]
     assert read([str(german)]) == [f"{TEXT}more/german.txt.gz\n"]
     (folder / "french.txt.gz").write_bytes(gzip.compress(b"x"))
-    with pytest.raises(UsageError, match="packed and unpacked"):
+    with pytest.raises(UsageError, match="compressed and plain"):
         utf8_files([str(folder)], "cp1252")
 
 

@@ -59,7 +59,7 @@ def counting(
         raise UsageError("--gigabytes must be above 0", "1 is a network of 10 Gbit/s")
     with work_folder(folder) as at:
         if project:
-            found = bench.rates(files or (), at, sizes[0], order, shards=4)
+            found = bench.rates(files or (), at, sizes[0], order)
             rows = bench.project(found, parse_count(project), machines, gigabytes * 1e9)
         elif lmplz:
             rows = bench.beside(files or (), at, sizes[0], order, memory, lmplz, repeat)

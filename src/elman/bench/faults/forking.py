@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from elman.base.memory import resident_bytes
 from elman.base.tables import imported
 from elman.base.threads import end_helpers
 from elman.bench.faults.operations import set_constants
@@ -201,7 +202,7 @@ def _run(job: Job) -> dict[str, Any]:
     names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
     if (number := sum(not name.startswith("cuda") for name in names)) != 1:
         raise RuntimeError(f"the fork server has {number} threads")
-    base, began = _resident_bytes(), time.monotonic()
+    base, began = resident_bytes(), time.monotonic()
     child = os.fork()
     if child == 0:
         _become(job)
@@ -266,10 +267,6 @@ def _become(job: Job) -> NoReturn:
             with suppress(BaseException):
                 stream.flush()
         os._exit(code)
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _data_bytes() -> int:

@@ -322,7 +322,7 @@ def cut(trial: Trial, state: State, folder: Path) -> tuple[Result, str]:
 
 
 def _opens(trial: Trial, folder: Path, tree: Tree) -> bool | tuple[Result, str]:
-    """Whether a state opens as a model; a result where it ends otherwise than by a sentence."""
+    """Whether a state opens as a model; a bad result if it fails without an error message."""
     folder.mkdir()
     for path, content in tree.items():
         if content is None:

@@ -204,17 +204,17 @@ def _pictures() -> Iterator[tuple[str, bytes]]:
         colour = ("red", "lime", "blue")[number % 3]
         name = f"{number}.{form}"
         rows.append(f"{name}\ttrue\tThere is a {colour} wall.")
-        yield f"walls_images/{name}", picture(form, 12, 8, colour)
+        yield f"walls_images/{name}", picture(form, colour)
     yield "walls.tsv", ("\n".join(rows) + "\n").encode()
 
 
-def picture(form: str, width: int, height: int, colour: str) -> bytes:
+def picture(form: str, colour: str) -> bytes:
     import io
 
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.new("RGB", (width, height), colour).save(buffer, form)
+    Image.new("RGB", (12, 8), colour).save(buffer, form)
     return buffer.getvalue()
 
 

@@ -63,13 +63,14 @@ def _pictures(folder: Path) -> list[Path]:
     for number in range(24):
         name = list(colours)[number % 4]
         (folder / "images").mkdir(exist_ok=True)
-        (folder / "images" / f"{number}.png").write_bytes(one_colour(6, 4, colours[name]))
+        (folder / "images" / f"{number}.png").write_bytes(one_colour(colours[name]))
         rows.append(f"{number}.png\tThere is a {name} wall.")
     return [_written(folder / "walls.tsv", "\n".join(rows) + "\n")]
 
 
-def one_colour(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
-    """A PNG of one colour."""
+def one_colour(colour: tuple[int, int, int]) -> bytes:
+    """A small PNG of one colour."""
+    width, height = 6, 4
     rows = (b"\0" + bytes(colour) * width) * height
     header = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))

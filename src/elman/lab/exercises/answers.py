@@ -142,9 +142,9 @@ def near(found: float, expected: float, tolerance: float = 0.01) -> bool:
     return math.isclose(found, expected, rel_tol=tolerance, abs_tol=1e-9)
 
 
-def alike(found: Sequence[float], expected: Sequence[float], tolerance: float = 1e-4) -> bool:
+def alike(found: Sequence[float], expected: Sequence[float]) -> bool:
     """Whether all numbers are right to four digits."""
     return all(
-        math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-6)
+        math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
         for one, other in zip(found, expected, strict=True)
     )

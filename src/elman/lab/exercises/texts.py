@@ -153,12 +153,12 @@ def messages(number: int, seed: int) -> list[tuple[str, str]]:
     return made
 
 
-def reversals(number: int, seed: int, lengths: tuple[int, int] = (3, 8)) -> list[tuple[str, str]]:
+def reversals(number: int, seed: int) -> list[tuple[str, str]]:
     """Return strings of letters, separated by spaces, with the same strings backwards."""
     draw = random.Random(seed)
     pairs = []
     for _ in range(number):
-        letters = draw.choices("abcdefgh", k=draw.randint(*lengths))
+        letters = draw.choices("abcdefgh", k=draw.randint(3, 8))
         pairs.append((" ".join(letters), " ".join(reversed(letters))))
     return pairs
 

@@ -41,7 +41,7 @@ write the gradient of the matrix more often: from 2^20 to 2^23 all take about th
 ONE_CHUNK = 1 << 28
 """The same with Triton, for logits that are kept for the backward pass: half a GiB in 16 bits."""
 BYTES_PER_KEPT = 128
-"""On a large GPU more logits are kept, one for so many bytes of its memory: the 15 softmaxes of a
+"""On a large GPU more logits are kept, one for this many bytes of its memory: the 15 softmaxes of a
 mixture have 336 million for 2,240 tokens and 10,000 words."""
 
 CHUNK_ROWS = 64

@@ -1,4 +1,4 @@
-"""The parts of a decoder's step that are no products of large matrices, in Triton (`feeding.py`).
+"""A decoder's step without its products of large matrices, in Triton (`feeding.py`).
 
 A launch is one of few per step: the LSTM's gates, attention as a whole, and for each the gradient.
 Arithmetic is in float32. A row of a batch is one program of attention: it reads the keys and the

@@ -1,4 +1,4 @@
-"""What planners speak of: the work that is planned, and the plan or the refusal that answers it."""
+"""The types of planning: the work to compute, and the plan or refusal that a planner returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled loops are made of: numba with a cache of machine code, and functions of numbers.
+"""Compile loops with numba, cache their machine code, and offer functions of numbers for them.
 
 `compiled` and `inlined` mark functions for numba. `exp`, `sigmoid` and their relatives become
 vector code inside the loops of the other files. Without numba all of them stay plain Python, and

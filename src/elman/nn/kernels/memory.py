@@ -1,4 +1,4 @@
-"""Memory for large arrays on a CPU that is used again from one training step to the next.
+"""Reuse the memory of large arrays on a CPU from one training step to the next.
 
 The C library returns large arrays to the system as soon as they are free, and the next step pays
 for each of their pages again: up to a quarter of a layer's time. `room` gives a tensor whose memory

@@ -1,4 +1,4 @@
-"""How a recurrent layer is divided over a GPU, for `persistent.py`: numbers alone."""
+"""Divide a recurrent layer over a GPU, for `persistent.py`: arithmetic on sizes, no tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which product a compiled loop uses on this processor: measured at first use.
+"""Choose the library that multiplies in compiled loops, MKL or oneDNN, by timing both.
 
 MKL does not use all of an AMD processor, and oneDNN multiplies small matrices faster on some and
 slower on others. So each is timed with matrices of the size in question, rounded to a power of two,

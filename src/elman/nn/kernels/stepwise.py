@@ -1,4 +1,4 @@
-"""LSTMs whose steps the other kernels do not have: mogrifiers, a capped input gate, state dropout.
+"""LSTMs with extras that other kernels lack: mogrifiers, a capped input gate, state dropout.
 
 What a step reads depends on the step before it, so steps are computed one after the other, as by
 the reference, but with less work for each. Matrices are cast once per sequence, the gradient of

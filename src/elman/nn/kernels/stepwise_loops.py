@@ -64,6 +64,50 @@ def _tanh(x):
 
 
 @triton.jit
+def _gates(values, at, real, H: tl.constexpr):
+    """Load the gates i, f, g and o: i lies at `at`, each of the others H numbers further."""
+    i = tl.load(values + at, mask=real, other=0).to(tl.float32)
+    f = tl.load(values + at + H, mask=real, other=0).to(tl.float32)
+    g = tl.load(values + at + 2 * H, mask=real, other=0).to(tl.float32)
+    o = tl.load(values + at + 3 * H, mask=real, other=0).to(tl.float32)
+    return i, f, g, o
+
+
+@triton.jit
+def _store_gates(values, at, real, i, f, g, o, H: tl.constexpr):
+    """Store the gates, or their gradients, where `_gates` reads them."""
+    KIND: tl.constexpr = values.dtype.element_ty
+    tl.store(values + at, i.to(KIND), mask=real)
+    tl.store(values + at + H, f.to(KIND), mask=real)
+    tl.store(values + at + 2 * H, g.to(KIND), mask=real)
+    tl.store(values + at + 3 * H, o.to(KIND), mask=real)
+
+
+@triton.jit
+def _new_cell(i, f, g, c, CAP: tl.constexpr):
+    used = i
+    if CAP:
+        used = tl.minimum(i, 1 - f)
+    return f * c + used * g
+
+
+@triton.jit
+def _gate_slopes(i, f, g, o, c, shown, to_h, to_c, CAP: tl.constexpr):
+    """The gradients of the gates' sums, from that of the output h = o * shown and that of the new
+    cell; `c` is the old cell, `shown` the tanh of the new one."""
+    to_f = to_c * c
+    to_i = to_c * g
+    used = i
+    if CAP:
+        capped = i > 1 - f
+        used = tl.where(capped, 1 - f, i)
+        to_f = tl.where(capped, to_f - to_i, to_f)
+        to_i = tl.where(capped, 0.0, to_i)
+    to_g = to_c * used * (1 - g * g)
+    return to_i * i * (1 - i), to_f * f * (1 - f), to_g, to_h * shown * o * (1 - o)
+
+
+@triton.jit
 def _gated(scores, vectors, result, gates, N, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = at < N
@@ -93,21 +137,12 @@ def _cell(
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = at < N
     gate = (at // H) * (4 * H) + at % H
-    i = tl.sigmoid(tl.load(gates + gate, mask=real, other=0).to(tl.float32))
-    f = tl.sigmoid(tl.load(gates + gate + H, mask=real, other=0).to(tl.float32))
-    g = _tanh(tl.load(gates + gate + 2 * H, mask=real, other=0).to(tl.float32))
-    o = tl.sigmoid(tl.load(gates + gate + 3 * H, mask=real, other=0).to(tl.float32))
-    used = i
-    if CAP:
-        used = tl.minimum(i, 1 - f)
-    new = f * tl.load(cells + at, mask=real, other=0) + used * g
+    i, f, g, o = _gates(gates, gate, real, H)
+    i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), _tanh(g), tl.sigmoid(o)
+    new = _new_cell(i, f, g, tl.load(cells + at, mask=real, other=0), CAP)
     tl.store(new_cells + at, new, mask=real)
     tl.store(h + at, (o * _tanh(new)).to(h.dtype.element_ty), mask=real)
-    KIND: tl.constexpr = values.dtype.element_ty
-    tl.store(values + gate, i.to(KIND), mask=real)
-    tl.store(values + gate + H, f.to(KIND), mask=real)
-    tl.store(values + gate + 2 * H, g.to(KIND), mask=real)
-    tl.store(values + gate + 3 * H, o.to(KIND), mask=real)
+    _store_gates(values, gate, real, i, f, g, o, H)
 
 
 @triton.jit
@@ -127,24 +162,11 @@ def _cell_slopes(
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = at < N
     gate = (at // H) * (4 * H) + at % H
-    i = tl.load(values + gate, mask=real, other=0).to(tl.float32)
-    f = tl.load(values + gate + H, mask=real, other=0).to(tl.float32)
-    g = tl.load(values + gate + 2 * H, mask=real, other=0).to(tl.float32)
-    o = tl.load(values + gate + 3 * H, mask=real, other=0).to(tl.float32)
+    i, f, g, o = _gates(values, gate, real, H)
     to_shown = tl.load(to_h + at, mask=real, other=0).to(tl.float32)
     shown = _tanh(tl.load(new_cells + at, mask=real, other=0))
     to_c = tl.load(to_new + at, mask=real, other=0) + to_shown * o * (1 - shown * shown)
-    to_f = to_c * tl.load(cells + at, mask=real, other=0)
-    to_i = to_c * g
-    used = i
-    if CAP:
-        capped = i > 1 - f
-        used = tl.where(capped, 1 - f, i)
-        to_f = tl.where(capped, to_f - to_i, to_f)
-        to_i = tl.where(capped, 0.0, to_i)
-    KIND: tl.constexpr = to_gates.dtype.element_ty
-    tl.store(to_gates + gate, (to_i * i * (1 - i)).to(KIND), mask=real)
-    tl.store(to_gates + gate + H, (to_f * f * (1 - f)).to(KIND), mask=real)
-    tl.store(to_gates + gate + 2 * H, (to_c * used * (1 - g * g)).to(KIND), mask=real)
-    tl.store(to_gates + gate + 3 * H, (to_shown * shown * o * (1 - o)).to(KIND), mask=real)
+    c = tl.load(cells + at, mask=real, other=0)
+    to_i, to_f, to_g, to_o = _gate_slopes(i, f, g, o, c, shown, to_shown, to_c, CAP)
+    _store_gates(to_gates, gate, real, to_i, to_f, to_g, to_o, H)
     tl.store(to_cells + at, to_c * f, mask=real)

@@ -109,10 +109,10 @@ class PooledLoop:
         """Run the loop over `num_rows` rows in `num_parts` parts, on all of torch's threads.
 
         One part runs on the calling thread. `num_threads` asks for a team of another size, which
-        costs whoever needs the usual one next: GOMP ends threads that a smaller team leaves out,
-        and starts others later, for which oneDNN has to generate its code again. A decoding step
-        asks for as many threads as its weights are worth waking (`step_parts` in `cpu_planner.py`):
-        it does little else, and its threads meet after each layer.
+        slows down the next loop with the usual one: GOMP ends threads that a smaller team leaves
+        out, and starts others later, for which oneDNN has to generate its code again. A decoding
+        step asks for as many threads as its weights are worth waking (`step_parts` in
+        `cpu_planner.py`): it does little else, and its threads meet after each layer.
         """
         missing = [name for name in self.fields if name not in arguments]
         if missing:

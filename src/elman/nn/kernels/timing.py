@@ -1,4 +1,4 @@
-"""Which plan computes an LSTM layer fastest on this machine: measured at first use.
+"""Find the fastest plan for an LSTM layer on this machine, by timing at first use.
 
 How threads divide a layer, whether its products are in bfloat16, and whether torch's own layer is
 faster depend on caches, cores and libraries in ways that the time of one small product does not
@@ -29,7 +29,8 @@ SECONDS = {"training": 0.6, "scoring": 0.2}
 """How often each is timed after a first run, and seconds after which no further round begins. On a
 busy machine three rounds were too few to find the least time."""
 TOO_SLOW = 2.0
-"""After the fewest rounds, candidates that take so many times as long are not timed again."""
+"""After the fewest rounds, candidates that take this many times as long as the fastest are not
+timed again."""
 MOST_STEPS, FEWEST_STEPS, MOST_WORK = 256, 8, 1 << 32
 """Steps that are timed of a longer sequence: fewer where they have more multiplications. 32 steps
 of 256 units were too few: what is done once for all steps weighed too much."""

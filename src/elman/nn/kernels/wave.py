@@ -1,4 +1,4 @@
-"""LSTMs whose steps the persistent kernel does not have, on CUDA: layers at once, as a wave.
+"""LSTMs with mogrifiers and other extras on CUDA: all layers of a stack at once, as a wave.
 
 A mogrifier's rounds depend on each other, and a step on the one before it: each is a few small
 launches that leave most of the chip idle. So a launch computes the same part of a step for all
@@ -139,7 +139,6 @@ class Tile:
     columns: int
     """Units in `cell`."""
     depth: int
-    warps: int = 4
     stages: int = 3
 
 
@@ -244,21 +243,16 @@ class _Launches:
             depth = _narrow_depth(constants["K"], self.shape.dtype.itemsize)
         constants |= {"ROWS": rows, "DEPTH": depth, "PRECISION": self.precision}
         constants["UNITS" if name == "cell" else "COLUMNS"] = tile.columns
-        return self._launch(name, grid, constants, tile.warps, tile.stages)
+        return self._launch(name, grid, constants, tile.stages)
 
     def _blocks(self, name: str, count: int, **constants: Any) -> CompiledLaunch:
         grid = (-(-count // BLOCK), 1, self.shape.num_layers)
-        return self._launch(name, grid, {**constants, "BLOCK": BLOCK}, 4, 1)
+        return self._launch(name, grid, {**constants, "BLOCK": BLOCK}, 1)
 
     def _launch(
-        self,
-        name: str,
-        grid: tuple[int, int, int],
-        constants: dict[str, Any],
-        warps: int,
-        stages: int,
+        self, name: str, grid: tuple[int, int, int], constants: dict[str, Any], stages: int
     ) -> CompiledLaunch:
-        options = {"num_warps": warps, "num_stages": stages}
+        options = {"num_warps": 4, "num_stages": stages}
         if self.overlaps:
             options["launch_pdl"] = True
         constants = {**constants, "OVERLAP": self.overlaps}

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from elman.nn.kernels.persistent_loops import tl, triton
-from elman.nn.kernels.stepwise_loops import _tanh
+from elman.nn.kernels.stepwise_loops import _gate_slopes, _gates, _new_cell, _store_gates, _tanh
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -243,10 +243,8 @@ def cell(
         real = (rows < B)[:, None] & (units < H)[None, :]
         own = rows[:, None] * H + units[None, :]
         at_c = cells + (layer * (T + 1) + t) * B * H + own
-        used = i
-        if CAP:
-            used = tl.minimum(i, 1 - f)
-        new = f * tl.load(at_c, mask=real, other=0, cache_modifier=".cg") + used * g
+        c = tl.load(at_c, mask=real, other=0, cache_modifier=".cg")
+        new = _new_cell(i, f, g, c, CAP)
         tl.store(at_c + B * H, new, mask=real)
         shown = o * _tanh(new)
         DTYPE: tl.constexpr = outputs.dtype.element_ty
@@ -261,11 +259,8 @@ def cell(
                 passed *= tl.load(between + at_between + own, mask=real, other=0).to(tl.float32)
             tl.store(above + (step + T * B) * H + own, passed.to(DTYPE), mask=real)
         tl.store(outputs + step * H + own, shown.to(DTYPE), mask=real)
-        at_values = values + step * 4 * H + rows[:, None] * 4 * H + units[None, :]
-        tl.store(at_values, i.to(DTYPE), mask=real)
-        tl.store(at_values + H, f.to(DTYPE), mask=real)
-        tl.store(at_values + 2 * H, g.to(DTYPE), mask=real)
-        tl.store(at_values + 3 * H, o.to(DTYPE), mask=real)
+        gate = step * 4 * H + rows[:, None] * 4 * H + units[None, :]
+        _store_gates(values, gate, real, i, f, g, o, H)
 
 
 @triton.jit(do_not_specialize=_VARYING)
@@ -315,27 +310,14 @@ def cell_slopes(
                 passed *= tl.load(between + at_between + at, mask=real, other=0).to(tl.float32)
             total += passed
         gate = step * 4 + (at // H) * (4 * H) + at % H
-        i = tl.load(values + gate, mask=real, other=0).to(tl.float32)
-        f = tl.load(values + gate + H, mask=real, other=0).to(tl.float32)
-        g = tl.load(values + gate + 2 * H, mask=real, other=0).to(tl.float32)
-        o = tl.load(values + gate + 3 * H, mask=real, other=0).to(tl.float32)
+        i, f, g, o = _gates(values, gate, real, H)
         at_c = cells + (layer * (T + 1) + t) * B * H + at
         shown = _tanh(tl.load(at_c + B * H, mask=real, other=0))
         to_c = tl.load(to_cells + own, mask=real, other=0, cache_modifier=".cg")
         to_c += total * o * (1 - shown * shown)
-        to_f = to_c * tl.load(at_c, mask=real, other=0)
-        to_i = to_c * g
-        used = i
-        if CAP:
-            capped = i > 1 - f
-            used = tl.where(capped, 1 - f, i)
-            to_f = tl.where(capped, to_f - to_i, to_f)
-            to_i = tl.where(capped, 0.0, to_i)
-        DTYPE: tl.constexpr = to_gates.dtype.element_ty
-        tl.store(to_gates + gate, (to_i * i * (1 - i)).to(DTYPE), mask=real)
-        tl.store(to_gates + gate + H, (to_f * f * (1 - f)).to(DTYPE), mask=real)
-        tl.store(to_gates + gate + 2 * H, (to_c * used * (1 - g * g)).to(DTYPE), mask=real)
-        tl.store(to_gates + gate + 3 * H, (total * shown * o * (1 - o)).to(DTYPE), mask=real)
+        c = tl.load(at_c, mask=real, other=0)
+        to_i, to_f, to_g, to_o = _gate_slopes(i, f, g, o, c, shown, total, to_c, CAP)
+        _store_gates(to_gates, gate, real, to_i, to_f, to_g, to_o, H)
         tl.store(to_cells + own, to_c * f, mask=real)
 
 

@@ -33,9 +33,7 @@ def need_onnxruntime() -> None:
         ) from error
 
 
-def model_bytes(
-    function: Function, metadata: Mapping[str, str], *, int8: bool = False, name: str = "elman"
-) -> bytes:
+def model_bytes(function: Function, metadata: Mapping[str, str], *, int8: bool = False) -> bytes:
     """A function as the content of an ONNX file, with weights of one byte if `int8`."""
     from onnx import helper, numpy_helper
 
@@ -50,7 +48,7 @@ def model_bytes(
         tensors += map(numpy_helper.from_array, (x.numpy() for x in packed), parts)
         restored.append(helper.make_node("DequantizeLinear", parts, [key], name=key, axis=0))
     proto = helper.make_model(
-        helper.make_graph([*restored, *graph.nodes], name, inputs, outputs, tensors),
+        helper.make_graph([*restored, *graph.nodes], "elman", inputs, outputs, tensors),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=8,
         producer_name="elman",

@@ -32,6 +32,9 @@ class Call:
             return self.args[place]
         return self.kwargs.get(name, default)
 
+    def node(self, kind: str, names: Sequence[str], **attributes: Any) -> str:
+        return self.graph.node(kind, names, **attributes)
+
     def name(self, place: int) -> str:
         return self.graph.name(self.args[place])
 
@@ -43,25 +46,26 @@ class Call:
         return name if value.dtype == dtype else self.cast(name, dtype)
 
     def cast(self, name: str, dtype: torch.dtype) -> str:
-        return str(self.graph.node("Cast", [name], to=element_type(dtype)))
+        return self.node("Cast", [name], to=element_type(dtype))
 
-    def axis(self, place: int, name: str = "dim", default: int = 0) -> int:
-        """An axis, counted from the front."""
+    def axis(self, place: int) -> int:
+        """The argument `dim`, counted from the front."""
         dims: int = self.args[0].dim()
-        return int(self.arg(place, name, default)) % max(1, dims)
+        return int(self.arg(place, "dim", 0)) % max(1, dims)
 
-    def axes(self, place: int) -> list[int]:
-        given = self.arg(place, "dim")
+    def axes(self) -> list[int]:
+        """The second argument, `dim`: one axis or several; all of them without it."""
+        given = self.arg(1, "dim")
         given = [given] if isinstance(given, int) else given
         return [axis % self.args[0].dim() for axis in given or range(self.args[0].dim())]
 
 
-Write = Callable[[Call], Any]
+Write = Callable[[Call], str | list[str]]
 
 
 def _one(kind: str) -> Write:
     """An operation of one tensor that ONNX has too."""
-    return lambda call: call.graph.node(kind, [call.name(0)])
+    return lambda call: call.node(kind, [call.name(0)])
 
 
 def _two(kind: str, call: Call) -> str:
@@ -71,24 +75,22 @@ def _two(kind: str, call: Call) -> str:
     right = call.operand(b, dtype)
     alpha = call.kwargs.get("alpha", 1)
     if alpha != 1:
-        right = call.graph.node("Mul", [right, call.graph.number(alpha, dtype)])
-    return str(call.graph.node(kind, [call.operand(a, dtype), right]))
+        right = call.node("Mul", [right, call.graph.number(alpha, dtype)])
+    return call.node(kind, [call.operand(a, dtype), right])
 
 
 def _not_equal(call: Call) -> str:
-    return str(call.graph.node("Not", [_two("Equal", call)]))
+    return call.node("Not", [_two("Equal", call)])
 
 
 def _divided(call: Call) -> str:
-    return str(
-        call.graph.node("Div", [call.operand(value, call.result.dtype) for value in call.args[:2]])
-    )
+    return call.node("Div", [call.operand(value, call.result.dtype) for value in call.args[:2]])
 
 
 def _reversed_difference(call: Call) -> str:
     a, b = call.args[:2]
     dtype = torch.result_type(a, b)
-    return str(call.graph.node("Sub", [call.operand(b, dtype), call.operand(a, dtype)]))
+    return call.node("Sub", [call.operand(b, dtype), call.operand(a, dtype)])
 
 
 def _product(call: Call, bias: Tensor | None, a: Tensor, b: Tensor) -> str:
@@ -96,7 +98,7 @@ def _product(call: Call, bias: Tensor | None, a: Tensor, b: Tensor) -> str:
     original = graph.root.transposed.get(id(b))
     names = [graph.name(a), graph.name(b if original is None else original)]
     names += [] if bias is None else [graph.name(bias)]
-    return str(graph.node("Gemm", names, transB=int(original is not None)))
+    return graph.node("Gemm", names, transB=int(original is not None))
 
 
 def _mm(call: Call) -> str:
@@ -108,7 +110,7 @@ def _addmm(call: Call) -> str:
 
 
 def _bmm(call: Call) -> str:
-    return str(call.graph.node("MatMul", [call.name(0), call.name(1)]))
+    return call.node("MatMul", [call.name(0), call.name(1)])
 
 
 def _reshape(call: Call) -> str:
@@ -117,53 +119,53 @@ def _reshape(call: Call) -> str:
     varying = [place for place, size in enumerate(shape) if call.graph.varies(size)]
     if len(varying) == 1:
         shape[varying[0]] = -1
-        return str(call.graph.node("Reshape", [call.name(0), call.graph.numbers(shape)]))
-    return str(call.graph.node("Reshape", [call.name(0), call.graph.shape(shape)]))
+        return call.node("Reshape", [call.name(0), call.graph.numbers(shape)])
+    return call.node("Reshape", [call.name(0), call.graph.shape(shape)])
 
 
 def _expand(call: Call) -> str:
-    return str(call.graph.node("Expand", [call.name(0), call.graph.shape(call.result.shape)]))
+    return call.node("Expand", [call.name(0), call.graph.shape(call.result.shape)])
 
 
 def _transpose(call: Call) -> str:
     order = list(range(call.args[0].dim()))
     a, b = (0, len(order) - 1) if len(call.args) == 1 else (call.axis(1), call.axis(2))
     order[a], order[b] = order[b], order[a]
-    return str(call.graph.node("Transpose", [call.name(0)], perm=order))
+    return call.node("Transpose", [call.name(0)], perm=order)
 
 
 def _permute(call: Call) -> str:
-    return str(call.graph.node("Transpose", [call.name(0)], perm=call.axes(1)))
+    return call.node("Transpose", [call.name(0)], perm=call.axes())
 
 
 def _cat(call: Call) -> str:
     tensors = call.args[0]
     axis = int(call.arg(1, "dim", 0)) % tensors[0].dim()
     names = [call.operand(tensor, call.result.dtype) for tensor in tensors]
-    return str(call.graph.node("Concat", names, axis=axis))
+    return call.node("Concat", names, axis=axis)
 
 
 def _stack(call: Call) -> str:
     tensors = call.args[0]
     axis = int(call.arg(1, "dim", 0)) % call.result.dim()
     where = call.graph.numbers([axis])
-    names = [call.graph.node("Unsqueeze", [call.graph.name(x), where]) for x in tensors]
-    return str(call.graph.node("Concat", names, axis=axis))
+    names = [call.node("Unsqueeze", [call.graph.name(x), where]) for x in tensors]
+    return call.node("Concat", names, axis=axis)
 
 
 def _split(call: Call) -> list[str]:
     axis = call.axis(2)
     sizes = [part.shape[axis] for part in call.result]
     if len(sizes) == 1:
-        return [call.graph.node("Identity", [call.name(0)])]
+        return [call.node("Identity", [call.name(0)])]
     names = [call.name(0), call.graph.shape(sizes)]
-    return list(call.graph.node("Split", names, outputs=len(sizes), axis=axis))
+    return call.graph.outputs("Split", names, len(sizes), axis=axis)
 
 
 def _unbind(call: Call) -> list[str]:
     axis = call.axis(1)
     return [
-        call.graph.node("Gather", [call.name(0), call.graph.number(place, torch.int64)], axis=axis)
+        call.node("Gather", [call.name(0), call.graph.number(place, torch.int64)], axis=axis)
         for place in range(len(call.result))
     ]
 
@@ -181,41 +183,41 @@ def _slice(call: Call) -> str:
         return graph.size(number) if graph.varies(number) else graph.numbers([number])
 
     where = [bound(start), bound(end), call.graph.numbers([axis]), call.graph.numbers([step])]
-    return str(call.graph.node("Slice", [call.name(0), *where]))
+    return call.node("Slice", [call.name(0), *where])
 
 
 def _select(call: Call) -> str:
     axis, place = call.axis(1), call.args[2]
     place = place - call.args[0].shape[axis] if place == call.args[0].shape[axis] - 1 else place
     index = call.graph.number(place, torch.int64)
-    return str(call.graph.node("Gather", [call.name(0), index], axis=axis))
+    return call.node("Gather", [call.name(0), index], axis=axis)
 
 
 def _unsqueeze(call: Call) -> str:
     axis = call.args[1] % call.result.dim()
-    return str(call.graph.node("Unsqueeze", [call.name(0), call.graph.numbers([axis])]))
+    return call.node("Unsqueeze", [call.name(0), call.graph.numbers([axis])])
 
 
 def _squeeze(call: Call) -> str:
     given = call.args[0]
-    axes = range(given.dim()) if len(call.args) == 1 else call.axes(1)
+    axes = range(given.dim()) if len(call.args) == 1 else call.axes()
     ones = [axis for axis in axes if given.shape[axis] == 1]
     if not ones:
         return call.name(0)
-    return str(call.graph.node("Squeeze", [call.name(0), call.graph.numbers(ones)]))
+    return call.node("Squeeze", [call.name(0), call.graph.numbers(ones)])
 
 
 def _embedding(call: Call) -> str:
-    return str(call.graph.node("Gather", [call.name(0), call.name(1)], axis=0))
+    return call.node("Gather", [call.name(0), call.name(1)], axis=0)
 
 
 def _gather(call: Call) -> str:
     names = [call.name(0), call.name(2)]
-    return str(call.graph.node("GatherElements", names, axis=call.axis(1)))
+    return call.node("GatherElements", names, axis=call.axis(1))
 
 
 def _index_select(call: Call) -> str:
-    return str(call.graph.node("Gather", [call.name(0), call.name(2)], axis=call.axis(1)))
+    return call.node("Gather", [call.name(0), call.name(2)], axis=call.axis(1))
 
 
 def _index(call: Call) -> str:
@@ -224,7 +226,7 @@ def _index(call: Call) -> str:
     used = [axis for axis, index in enumerate(places) if index is not None]
     if len(used) == 1:
         index = graph.name(places[used[0]])
-        return str(graph.node("Gather", [call.name(0), index], axis=used[0]))
+        return graph.node("Gather", [call.name(0), index], axis=used[0])
     assert used == list(range(len(used)))
     shape = np.broadcast_shapes(*(tuple(index.shape) for index in places))
     columns = []
@@ -232,7 +234,7 @@ def _index(call: Call) -> str:
         wide = graph.node("Expand", [graph.name(index), graph.shape(shape)])
         columns.append(graph.node("Unsqueeze", [wide, graph.numbers([-1])]))
     joined = graph.node("Concat", columns, axis=-1)
-    return str(graph.node("GatherND", [call.name(0), joined]))
+    return graph.node("GatherND", [call.name(0), joined])
 
 
 def _reduce(kind: str, call: Call) -> str:
@@ -242,21 +244,21 @@ def _reduce(kind: str, call: Call) -> str:
     wanted = call.result.dtype
     if given.dtype != wanted:
         name = call.cast(name, wanted)
-    return str(call.graph.node(kind, [name, call.graph.numbers(call.axes(1))], keepdims=int(keep)))
+    return call.node(kind, [name, call.graph.numbers(call.axes())], keepdims=int(keep))
 
 
 def _arg_max(call: Call) -> str:
     keep = bool(call.arg(2, "keepdim", False))
-    return str(call.graph.node("ArgMax", [call.name(0)], axis=call.axis(1), keepdims=int(keep)))
+    return call.node("ArgMax", [call.name(0)], axis=call.axis(1), keepdims=int(keep))
 
 
-def _max(call: Call) -> Any:
+def _max(call: Call) -> str | list[str]:
     """The largest number, or the largest numbers along an axis, and where they are."""
     if len(call.args) == 1:
-        return call.graph.node("ReduceMax", [call.name(0)], keepdims=0)
+        return call.node("ReduceMax", [call.name(0)], keepdims=0)
     keep, axis = int(bool(call.arg(2, "keepdim", False))), call.axis(1)
-    most = call.graph.node("ReduceMax", [call.name(0), call.graph.numbers([axis])], keepdims=keep)
-    return [most, call.graph.node("ArgMax", [call.name(0)], axis=axis, keepdims=keep)]
+    most = call.node("ReduceMax", [call.name(0), call.graph.numbers([axis])], keepdims=keep)
+    return [most, call.node("ArgMax", [call.name(0)], axis=axis, keepdims=keep)]
 
 
 def _log_sum_exp(call: Call) -> str:
@@ -267,89 +269,81 @@ def _log_add_exp(call: Call) -> str:
     graph, (a, b) = call.graph, call.args
     most = graph.node("Max", [call.name(0), call.name(1)])
     terms = [graph.node("Exp", [graph.node("Sub", [graph.name(x), most])]) for x in (a, b)]
-    return str(graph.node("Add", [most, graph.node("Log", [graph.node("Add", terms)])]))
+    return graph.node("Add", [most, graph.node("Log", [graph.node("Add", terms)])])
 
 
 def _softmax(kind: str, call: Call) -> str:
     name = call.operand(call.args[0], call.result.dtype)
-    return str(call.graph.node(kind, [name], axis=call.axis(1)))
+    return call.node(kind, [name], axis=call.axis(1))
 
 
-def _log_sigmoid(call: Call) -> list[str]:
-    graph = call.graph
-    return [graph.node("Neg", [graph.node("Softplus", [graph.node("Neg", [call.name(0)])])])]
+def _log_sigmoid(call: Call) -> str:
+    return call.node("Neg", [call.node("Softplus", [call.node("Neg", [call.name(0)])])])
 
 
 def _silu(call: Call) -> str:
-    gate = call.graph.node("Sigmoid", [call.name(0)])
-    return str(call.graph.node("Mul", [call.name(0), gate]))
+    gate = call.node("Sigmoid", [call.name(0)])
+    return call.node("Mul", [call.name(0), gate])
 
 
 def _expm1(call: Call) -> str:
-    graph = call.graph
-    one = graph.number(1.0, call.result.dtype)
-    return str(graph.node("Sub", [graph.node("Exp", [call.name(0)]), one]))
-
-
-def _square(call: Call) -> str:
-    return str(call.graph.node("Mul", [call.name(0), call.name(0)]))
+    one = call.graph.number(1.0, call.result.dtype)
+    return call.node("Sub", [call.node("Exp", [call.name(0)]), one])
 
 
 def _clamp(call: Call) -> str:
     given = call.args[0]
     ends = [call.arg(1, "min"), call.arg(2, "max")]
     names = ["" if end is None else call.graph.number(end, given.dtype) for end in ends]
-    return str(call.graph.node("Clip", [call.name(0), *names]))
+    return call.node("Clip", [call.name(0), *names])
 
 
 def _lerp(call: Call) -> str:
     graph = call.graph
     a, b, weight = (call.name(place) for place in range(3))
     moved = graph.node("Mul", [weight, graph.node("Sub", [b, a])])
-    return str(graph.node("Add", [a, moved]))
+    return graph.node("Add", [a, moved])
 
 
 def _where(call: Call) -> str:
     condition, *values = call.args
     names = [call.operand(value, call.result.dtype) for value in values]
-    return str(call.graph.node("Where", [call.graph.name(condition), *names]))
+    return call.node("Where", [call.graph.name(condition), *names])
 
 
 def _masked_fill(call: Call) -> str:
     filling = call.operand(call.args[2], call.result.dtype)
-    return str(call.graph.node("Where", [call.name(1), filling, call.name(0)]))
+    return call.node("Where", [call.name(1), filling, call.name(0)])
 
 
-def _layer_norm(call: Call) -> list[str]:
+def _layer_norm(call: Call) -> str:
     given, shape, weight, bias, epsilon = call.args[:5]
     graph = call.graph
     scale = graph.name(torch.ones(tuple(shape)) if weight is None else weight)
     names = [graph.name(given), scale, *([] if bias is None else [graph.name(bias)])]
     axis = given.dim() - len(shape)
-    return [graph.node("LayerNormalization", names, axis=axis, epsilon=epsilon)]
+    return graph.node("LayerNormalization", names, axis=axis, epsilon=epsilon)
 
 
 def _convolution(call: Call) -> str:
     given, weight, bias, stride, padding, dilation, _, _, groups = call.args[:9]
     names = [call.graph.name(x) for x in (given, weight, bias) if x is not None]
-    return str(
-        call.graph.node(
-            "Conv",
-            names,
-            kernel_shape=list(weight.shape[2:]),
-            strides=list(stride),
-            pads=[*padding, *padding],
-            dilations=list(dilation),
-            group=groups,
-        )
+    return call.node(
+        "Conv",
+        names,
+        kernel_shape=list(weight.shape[2:]),
+        strides=list(stride),
+        pads=[*padding, *padding],
+        dilations=list(dilation),
+        group=groups,
     )
 
 
 def _flip(call: Call) -> str:
-    graph, axes = call.graph, call.axes(1)
+    graph, axes = call.graph, call.axes()
     ends = [graph.numbers([value] * len(axes)) for value in (-1, -LARGEST_SIZE, -1)]
     names = [call.name(0), ends[0], ends[1], graph.numbers(axes), ends[2]]
-    return str(graph.node("Slice", names))
+    return graph.node("Slice", names)
 
 
 def _copy_as(call: Call) -> str:
@@ -371,7 +365,7 @@ def _arange(call: Call) -> str:
         for number in (start, end)
     ]
     name = graph.node("Range", [*ends, graph.number(1, torch.int64)])
-    return str(name) if call.result.dtype == torch.int64 else call.cast(name, call.result.dtype)
+    return name if call.result.dtype == torch.int64 else call.cast(name, call.result.dtype)
 
 
 def _filled(value: int | float | None, call: Call) -> str:
@@ -386,7 +380,7 @@ def _filled(value: int | float | None, call: Call) -> str:
     whole = int(value) if not dtype.is_floating_point else float(value)
     tensor = helper.make_tensor("value", element_type(dtype), [1], [whole])
     shape = call.graph.shape(call.result.shape)
-    return str(call.graph.node("ConstantOfShape", [shape], value=tensor))
+    return call.node("ConstantOfShape", [shape], value=tensor)
 
 
 def _same(call: Call) -> str:

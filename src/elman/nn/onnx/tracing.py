@@ -39,7 +39,7 @@ SMALLEST_PRIME = 11
 MOST_SIZES = 8
 """Sizes of a function that vary, at most."""
 REPORT_IT = "keep the run folder, and report the settings in its config.json"
-"""The hint for models that have no form for ONNX."""
+"""The hint for models that cannot be converted to ONNX."""
 DECISIONS = ("_local_scalar_dense", "all")
 """Operations from tensors to numbers, by which Python decides what to compute. What it decides for
 the examples holds for the graph; `files.difference` checks it."""
@@ -155,13 +155,20 @@ class Graph:
     def numbers(self, values: Sequence[int]) -> str:
         return self.constant(torch.tensor(values, dtype=torch.int64))
 
-    def node(self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node; return the name of its output, or of its outputs."""
+    def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """Add a node; return the name of its output."""
+        (name,) = self.outputs(kind, inputs, 1, **attributes)
+        return name
+
+    def outputs(
+        self, kind: str, inputs: Sequence[str], number: int, **attributes: Any
+    ) -> list[str]:
+        """Add a node with some outputs; return their names."""
         from onnx import helper
 
-        names = [self.new_name(kind.lower()) for _ in range(outputs)]
+        names = [self.new_name(kind.lower()) for _ in range(number)]
         self.nodes.append(helper.make_node(kind, inputs, names, name=names[0], **attributes))
-        return names[0] if outputs == 1 else names
+        return names
 
     # Sizes that vary
 
@@ -192,7 +199,7 @@ class Graph:
         """The name of a shape."""
         if not any(map(self.varies, sizes)):
             return self.numbers(sizes)
-        return str(self.node("Concat", [self.size(size) for size in sizes], axis=0))
+        return self.node("Concat", [self.size(size) for size in sizes], axis=0)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -226,7 +233,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         write = OPERATORS.get(kind)
         if write is None:
-            raise ElmanError(f"ONNX has no form for the operation {kind} of this model", REPORT_IT)
+            raise ElmanError(
+                f"the operation {kind} of this model cannot be converted to ONNX", REPORT_IT
+            )
         names = write(Call(graph, args, kwargs or {}, result))
         for tensor, name in zip(
             [result] if isinstance(result, Tensor) else result,
@@ -284,14 +293,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self.pausing():
             state, found = loop(body, carried, scanned)
             results = [*state, *found]
-        names = outer.node(
-            "Scan",
-            [outer.name(x) for x in [*carried, *scanned]],
-            outputs=len(results),
-            body=graph,
-            num_scan_inputs=len(scanned),
-        )
-        for tensor, name in zip(results, [names] if isinstance(names, str) else names, strict=True):
+        given = [outer.name(x) for x in [*carried, *scanned]]
+        names = outer.outputs("Scan", given, len(results), body=graph, num_scan_inputs=len(scanned))
+        for tensor, name in zip(results, names, strict=True):
             outer.bind(tensor, name)
         return results[: len(carried)], results[len(carried) :]
 

@@ -21,12 +21,13 @@ def entries(run: OpenedRun) -> dict[str, Any]:
     model, tokenizer = run.model, run.tokenizer
     if not isinstance(model, RecurrentLM):
         raise UsageError(
-            f"{run.path} is a {run.config.model.kind} model, which has no form for transformers",
+            f"{run.path} is a {run.config.model.kind} model, which cannot be converted for "
+            "transformers",
             "convert a recurrent model: elman train lm",
         )
     if model.contexts is not None:
         raise UsageError(
-            f"{run.path} has a MaxEnt layer of n-grams, which has no form for transformers",
+            f"{run.path} has a MaxEnt layer of n-grams, which cannot be converted for transformers",
             "train without it: --set model.maxent_order=0",
         )
     config = run.config.model

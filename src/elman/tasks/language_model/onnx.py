@@ -43,7 +43,7 @@ def form(run: OpenedRun) -> OnnxForm:
     model, tokenizer = run.model, run.tokenizer
     if getattr(model, "contexts", None) is not None:
         raise UsageError(
-            f"{run.path} has a MaxEnt layer of hashed n-grams, which has no form for ONNX",
+            f"{run.path} has a MaxEnt layer of hashed n-grams, which cannot be converted to ONNX",
             "train without it: --set model.maxent_order=0",
         )
     if isinstance(getattr(model, "input", None), CharacterCNN):

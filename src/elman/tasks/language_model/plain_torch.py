@@ -210,8 +210,8 @@ def _check(run: OpenedRun) -> None:
         part = f"the output layer {config.head.kind}"
     if part is not None or ":" in run.tokenizer.kind:
         raise UsageError(
-            f"{run.path} has {part or 'a tokenizer of its own'}, which has no program in plain "
-            "torch",
+            f"{run.path} has {part or 'a tokenizer of its own'}, which cannot be converted to "
+            "a program in plain torch",
             "convert a plain lstm, gru or rnn model with a full softmax",
         )
 

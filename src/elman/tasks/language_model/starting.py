@@ -14,7 +14,7 @@ not lowered: a third of it, and a tenth, were worse after 300 updates
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elman.base.config import merge, to_dict
+from elman.base.config import flat, merge, to_dict
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.encoded import EncodedText, encode_files
 from elman.batches.lines import line_end_id
@@ -213,25 +213,16 @@ def _refuse_others(
             f"model.vectors are not read: the embeddings are those of {start}",
             "drop --vectors, or train a new model without --from",
         )
-    had = dict(_leaves(settings))
-    for part in ("model", "tokenizer"):
-        for path, value in _leaves({part: asked.get(part, {})}):
-            name = path.rpartition(".")[2]
-            if part == "model" and (name in FREE or name.startswith("dropout")):
-                continue
-            if path == "tokenizer.file" and Tokenizer.load(Path(value)).hash == tokenizer.hash:
-                continue
-            if value != had.get(path):
-                raise UsageError(
-                    f"{path} cannot be {value}: it is {had.get(path)} in {start}",
-                    "drop the setting, or train a new model without --from",
-                )
-
-
-def _leaves(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted names and the values of nested settings."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", list(value) if isinstance(value, tuple) else value
+    had = flat(settings)
+    parts = {part: asked.get(part, {}) for part in ("model", "tokenizer")}
+    for path, value in flat(to_dict(parts)).items():
+        name = path.rpartition(".")[2]
+        if path.startswith("model.") and (name in FREE or name.startswith("dropout")):
+            continue
+        if path == "tokenizer.file" and Tokenizer.load(Path(value)).hash == tokenizer.hash:
+            continue
+        if value != had.get(path):
+            raise UsageError(
+                f"{path} cannot be {value}: it is {had.get(path)} in {start}",
+                "drop the setting, or train a new model without --from",
+            )

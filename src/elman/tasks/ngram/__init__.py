@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elman.tasks.common_options import COLUMN, TOKENIZER
+from elman.tasks.common_options import COLUMN, ORDER, TOKENIZER
 from elman.tasks.task import Option, Task
 
 NGRAM = Task(
@@ -15,13 +15,7 @@ NGRAM = Task(
     open_fitted="elman.tasks.ngram.task:open_fitted",
     corpus="python-docs",
     options=(
-        Option(
-            name="order",
-            setting="model.order",
-            type=int,
-            metavar="N",
-            help="Length of the longest n-grams. [default: 5]",
-        ),
+        ORDER,
         COLUMN,
         TOKENIZER,
         Option(

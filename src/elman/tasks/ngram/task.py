@@ -26,7 +26,7 @@ from elman.base.memory import return_large_arrays, trim
 from elman.batches.encoded import EncodedText, encode_files
 from elman.ngrams.arpa_files import check_writable_as_arpa, new_tokenizer_beside, save_arpa
 from elman.ngrams.backoff import BackoffModel
-from elman.ngrams.cluster import MEMORY, SHARES, connected
+from elman.ngrams.cluster import MEMORY, SHARES, Cluster, connected
 from elman.ngrams.counting import count
 from elman.ngrams.exchange import Exchange
 from elman.ngrams.kneser_ney import last_ngram
@@ -127,13 +127,13 @@ def fit(
                         text.ids, model.order, num_shards,
                         memory=left, packed=packed, **text.sizes,
                     )  # fmt: skip
-                    summary["disk_estimate"] = needed.most
                     yield from _disk_notes(needed, text, out, arpa)
                     with _removed_on_failure(staged):
                         staged.plan(
                             config, text, not_counted, files, num_shards, num_ranges, arpa,
                             packed=needed.packed,
                         )  # fmt: skip
+                    summary["disk_estimate"], text = needed.most, staged.text
                 else:
                     with_spellings = arpa is not None
                     trie, last = _counted(text, model.order, folder, with_spellings, num_threads)
@@ -143,7 +143,6 @@ def fit(
                         folder / MODEL_FILE, config, trie, text, held_out, last, num_threads
                     )
                     del trie
-                text = staged.text if in_stages else text
         if plan:
             done = _planned(staged, out, started)
         else:
@@ -152,17 +151,8 @@ def fit(
                 if workers is None:
                     yield from map(note, work(staged.stages, left or MEMORY, num_threads))
                     staged.estimate(memory, num_threads)
-                elif exchange:
-                    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
-                    between = Exchange.of(exchange, staged.stages)
-                    yield from map(note, workers.work_through(between, staged.stages))
-                    staged.estimate(memory, num_threads)
                 else:
-                    workers.check_sees(staged.folder / CONFIG_FILE)
-                    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
-                    yield from map(note, workers.work(staged.stages))
-                    workers.one(estimate_on_worker, str(out.absolute()), memory)
-                    yield note("estimated probabilities")
+                    yield from _by_workers(staged, workers, exchange, memory, num_threads)
                 summary |= staged.hand_over(folder)
             seconds_counting = time.perf_counter() - counting
             made, _ = load(folder / MODEL_FILE, limits or NO_LIMIT)
@@ -252,6 +242,27 @@ def _disk_notes(
         lengths = enumerate(needed.ngrams, start=1)
         written = sum(number * (20 + length * spelling) for length, number in lengths)
         yield note(f"{arpa} takes about {size(int(written))} more")
+
+
+def _by_workers(
+    staged: StagedRun,
+    workers: Cluster,
+    exchange: str | None,
+    memory: int | None,
+    num_threads: int | None,
+) -> Iterator[Report]:
+    """Count, merge and estimate on a cluster; with `exchange` the estimate is made here."""
+    if not exchange:
+        workers.check_sees(staged.folder / CONFIG_FILE)
+    yield note(f"{workers.num_workers} workers; Dask's page: {workers.page}")
+    if exchange:
+        between = Exchange.of(exchange, staged.stages)
+        yield from map(note, workers.work_through(between, staged.stages))
+        staged.estimate(memory, num_threads)
+    else:
+        yield from map(note, workers.work(staged.stages))
+        workers.one(estimate_on_worker, str(staged.out.absolute()), memory)
+        yield note("estimated probabilities")
 
 
 def _planned(staged: StagedRun, out: Path, started: float) -> Report:
@@ -363,7 +374,7 @@ def _hold_out(
 
 
 def _save_tokenizer(tokenizer: Tokenizer, out: Path, with_spellings: bool) -> None:
-    """Write the tokenizer, and have it compute and cache what will be asked of it."""
+    """Write the tokenizer, and have it compute and cache what later steps need."""
     tokenizer.save(out / TOKENIZER_FILE)
     _prepare(tokenizer, with_spellings)
 

@@ -45,13 +45,8 @@ def model(request: pytest.FixtureRequest) -> SNMLM:
 
 def test_the_contract_of_every_language_model(model: SNMLM) -> None:
     assert isinstance(model, LanguageModel)
-    testing.check_shapes(model)
-    testing.check_stepwise_equals_whole(model)
-    testing.check_chunked_equals_whole(model)
-    testing.check_blind_to_the_future(model)
-    testing.check_rows_are_independent(model)
-    testing.check_state_rows(model)
-    testing.check_state_is_a_value(model)
+    for check in testing.CONTRACT:
+        check(model)
 
 
 def test_words_alone_have_no_context() -> None:
