@@ -361,7 +361,8 @@ class _GraphedLearner(_Learner):
         super().__init__(weights, step)
         # Computed once, so that an update reads and writes as little as it can.
         self._pulls_W = (step.pull * weights.rms).clamp_(max=1.0)
-        self._rates_W = step.rate / (weights.rms + step.epsilon)
+        rates_W = step.rate / (weights.rms + step.epsilon)
+        self._rates = {one: rates_W[place].view(one.shape) for one, place in weights.places.items()}
         self._graphed = GraphedUpdate(
             self._learn_batch,
             weights.model.initial_state,
@@ -386,12 +387,12 @@ class _GraphedLearner(_Learner):
 
     @torch.no_grad()
     def move(self, gradients: Mapping[nn.Parameter, Tensor | None]) -> None:
-        for parameter, gradient in gradients.items():
-            place = self.weights.places[parameter]
-            now_W = self.weights.now[place]
-            now_W.lerp_(self.weights.trained[place], self._pulls_W[place])
-            if gradient is not None:
-                now_W.addcmul_(gradient.flatten(), self._rates_W[place], value=-1)
+        # Two launches for all parameters, not two for each.
+        self.weights.now.lerp_(self.weights.trained, self._pulls_W)
+        given = {one: gradient for one, gradient in gradients.items() if gradient is not None}
+        weights = [self.weights.parameters[one].now for one in given]
+        rates = [self._rates[one] for one in given]
+        torch._foreach_addcmul_(weights, list(given.values()), rates, value=-1)
 
 
 class _CompiledLearner(_Learner):
