@@ -281,7 +281,8 @@ class _Tuning:
         return found
 
     def _tuned_updates(self, settings: Adaptation, config: DynamicConfig) -> DynamicConfig:
-        best_N, num_trials = None, 0
+        best_N: Logprobs | None = None
+        num_trials = 0
 
         @cache
         def nats(config: DynamicConfig) -> float:

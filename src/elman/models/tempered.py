@@ -26,6 +26,8 @@ from elman.nn.state import State
 
 LOGITS_AT_ONCE = 1 << 24
 """Numbers (rows times vocabulary) that are in memory at once."""
+LOGITS_IN_CACHE = 1 << 19
+"""The same on a CPU, where they are read again for each of several temperatures."""
 
 
 class Tempered:
@@ -90,7 +92,8 @@ class Temperatures:
         hidden, state = self.hidden(tokens_BT, state)
         vectors_NH, targets_N1 = hidden.dropped_BTH.flatten(0, 1), targets_BT.flatten()[:, None]
         contexts = None if hidden.contexts_BTO is None else hidden.contexts_BTO.flatten(0, 1)
-        size = max(1, LOGITS_AT_ONCE // self.vocab_size)
+        most = LOGITS_AT_ONCE if vectors_NH.is_cuda else LOGITS_IN_CACHE
+        size = max(1, most // self.vocab_size)
         found = []
         for first in range(0, len(vectors_NH), size):
             rows = slice(first, first + size)
