@@ -57,6 +57,31 @@ def test_it_computes_what_the_reference_does(name: str, masked: bool, ragged: bo
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_factors_of_gradients(name: str) -> None:
+    """`unmultiplied` leaves what the gradients of matrices and biases are products and sums of."""
+    torch.manual_seed(5)
+    cell = LSTMCell(3, 6, **CASES[name])
+    x, state = torch.randn(1, 7, 3), cell.initial_state(1)
+
+    def slopes() -> tuple[Tensor | None, ...]:
+        found, _ = stepwise.run(cell, x, state, None, cell.recurrent_weight, None)
+        return torch.autograd.grad(found.square().sum(), list(cell.parameters()), allow_unused=True)
+
+    expected = dict(zip(cell.parameters(), slopes(), strict=True))
+    with stepwise.unmultiplied() as factors:
+        left = dict(zip(cell.parameters(), slopes(), strict=True))
+    biases = 0
+    for matrix, (slopes_NG, vectors_NI, bias) in factors.items():
+        torch.testing.assert_close(slopes_NG.t() @ vectors_NI, expected.pop(matrix))
+        assert left[matrix] is None
+        if bias is not None:
+            torch.testing.assert_close(slopes_NG.sum(0), expected.pop(bias))
+            biases += 1
+    assert biases == 1
+    assert not expected
+
+
 def test_sixteen_bits_follow_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = results(stepwise.run, CASES["mogrified"], torch.float32, True, False)

@@ -10,8 +10,10 @@ masks: both are settings here too.
 
 `gradient_scale` measures the gradients by which dynamic evaluation scales its updates. `tune`
 finds settings on validation text: the temperature, then rate and decay, by trying factors on its
-beginning, then theta and weight of the cache. The text is read once for all values of theta, and
-the weight is fitted as that of a mixture (`mixture_weights.py`).
+beginning, then theta and weight of the cache. The text is read twice for all temperatures, in
+coarse and fine steps, and once for all values of theta; the weight of the cache is fitted as that
+of a mixture (`mixture_weights.py`). For each rate and decay it is read anew, until it is clear that
+they are worse than the best so far.
 
 B lanes, T time steps, N tokens.
 """
@@ -21,9 +23,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import cast
 
 import numpy as np
 import torch
@@ -36,14 +40,14 @@ from elman.batches.encoded import EncodedText
 from elman.batches.lanes import Lanes
 from elman.decode.prefix import device_of
 from elman.evaluate.mixture_weights import maximise
-from elman.evaluate.perplexity import in_order, scored_tokens
+from elman.evaluate.perplexity import LEARNT_LENGTH, in_order, scored_tokens
 from elman.evaluate.sequences import exp
 from elman.models.cache import CacheConfig, Cached
 from elman.models.dropout_samples import DropoutSamples
 from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale, network_of
 from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural, reading
 from elman.models.mixture import Mixture
-from elman.models.tempered import Tempered
+from elman.models.tempered import Temperatures, Tempered
 from elman.train import checkpoint
 
 STATISTICS_LANES = 100
@@ -58,9 +62,16 @@ TUNED_CACHE_TOKENS = 1 << 16
 THETAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 """Tried for the cache."""
 MOST_FACTORS = 6
-"""Of temperature, rate and decay, in one direction."""
-TEMPERATURE_FACTORS = (1.08, 1.02)
-"""Coarse and fine steps of the temperature."""
+"""Of rate and decay, in one direction."""
+TEMPERATURE_STEPS = ((1.08, 6), (1.02, 3))
+"""Coarse and fine factors of the temperature, and how many in either direction."""
+FEWEST_TRIALS = 5
+"""Of rate and decay: the given ones, and each doubled and halved."""
+CLEARLY = 4.0
+"""A rate or decay is dropped early if it is worse by so many standard errors of the mean difference
+of a token's log probability from that with the best so far."""
+TUNED_AT_LEAST = 4_000
+"""Tokens before that is looked at."""
 
 Scale = Callable[[LanguageModel], GradientScale]
 """Measures the gradients of a network."""
@@ -93,6 +104,12 @@ class Trial:
     """The number of the model in its mixture, from 0."""
     setting: str
     perplexity: float
+    num_tokens: int
+    """Tokens that were read. Of a setting that was dropped early, the perplexity is that of the
+    best one, changed by as much as they differ on these."""
+    seconds: float = 0.0
+    left: int = 0
+    """How many more there are at least, of those that read the text anew."""
 
 
 def adapt(
@@ -249,22 +266,40 @@ class _Tuning:
         return settings
 
     def _tuned_temperature(self, settings: Adaptation) -> float:
-        @cache
-        def nats(temperature: float) -> float:
-            tried = replace(settings, temperature=temperature)
-            return self._nats(tried, f"temperature={temperature:g}")
-
         assert settings.temperature is not None
+        assert is_neural(self.model)
         found = settings.temperature
-        for factor in TEMPERATURE_FACTORS:
-            found = round(_climbed(found, factor, lambda value: nats(round(value, 4))), 4)
+        for factor, number in TEMPERATURE_STEPS:
+            tried = [round(found * factor**i, 4) for i in range(-number, number + 1)]
+            model: LanguageModel = Temperatures(self.model, tried)
+            if settings.samples is not None:
+                model = DropoutSamples(cast(NeuralLanguageModel, model), settings.samples)
+            nats = -self._logprobs(model).mean(axis=0)
+            for temperature, each in zip(tried, nats.tolist(), strict=True):
+                self._tell(f"temperature={temperature:g}", each)
+            found = tried[int(np.nanargmin(nats))]
         return found
 
     def _tuned_updates(self, settings: Adaptation, config: DynamicConfig) -> DynamicConfig:
+        best_N: Logprobs | None = None
+        num_trials = 0
+
         @cache
         def nats(config: DynamicConfig) -> float:
+            """Nats per token; infinite if weights became too large."""
+            nonlocal best_N, num_trials
+            start, num_trials = time.perf_counter(), num_trials + 1
             tried = replace(settings, adapt=config, cache=None)
-            return self._nats(tried, f"adapt.rate={config.rate:g} adapt.decay={config.decay:g}")
+            found_N = self._logprobs(_adapted(self.model, tried, self.scale), best_N)
+            mean = -float(found_N.mean())
+            if best_N is not None:  # of the tokens that both have read
+                mean = float((best_N[: len(found_N)] - found_N).mean()) - float(best_N.mean())
+            if math.isfinite(mean) and (best_N is None or mean < -float(best_N.mean())):
+                best_N = found_N
+            setting = f"adapt.rate={config.rate:g} adapt.decay={config.decay:g}"
+            seconds, left = time.perf_counter() - start, max(0, FEWEST_TRIALS - num_trials)
+            self._tell(setting, mean, len(found_N), seconds, left)
+            return mean if math.isfinite(mean) else math.inf
 
         def with_rate(rate: float) -> float:
             return nats(replace(config, rate=rate))
@@ -276,16 +311,31 @@ class _Tuning:
         config = replace(config, decay=_climbed(config.decay, 2.0, with_decay))
         return replace(config, rate=_climbed(config.rate, 2.0, with_rate))
 
-    def _nats(self, settings: Adaptation, tried: str) -> float:
-        """Nats per token of the beginning of the text; infinite if weights became too large."""
-        model = _adapted(self.model, settings, self.scale)
-        scored = scored_tokens(
+    def _logprobs(self, model: LanguageModel, best_N: Logprobs | None = None) -> Logprobs:
+        """Log probabilities of the beginning of the text, or of the part of it after which they are
+        clearly worse than `best_N`: (N), or (N, K) by temperature."""
+        found, num_tokens, next_look = list[Logprobs](), 0, TUNED_AT_LEAST
+        for logprobs, _ in scored_tokens(
             model, self._beginning, boundary_id=self.boundary_id, line_end=self.line_end
-        )
-        parts = [logprobs_N.sum() for logprobs_N, _ in scored]
-        nats = -float(torch.stack(parts).sum()) / self._beginning.num_tokens
-        self.on_trial(Trial(self.number, tried, exp(nats)))
-        return nats if math.isfinite(nats) else math.inf
+        ):
+            found.append(logprobs.cpu().numpy())
+            num_tokens += len(logprobs)
+            if best_N is not None and num_tokens >= next_look:
+                if _is_clearly_worse(np.concatenate(found), best_N):
+                    break
+                next_look = num_tokens + LEARNT_LENGTH
+        return np.concatenate(found)
+
+    def _tell(
+        self,
+        setting: str,
+        nats: float,
+        num_tokens: int | None = None,
+        seconds: float = 0.0,
+        left: int = 0,
+    ) -> None:
+        read = self._beginning.num_tokens if num_tokens is None else num_tokens
+        self.on_trial(Trial(self.number, setting, exp(nats), read, seconds, left))
 
     def _tuned_cache(self, settings: Adaptation, config: CacheConfig) -> CacheConfig:
         best, lowest = config, math.inf
@@ -297,7 +347,7 @@ class _Tuning:
             (_, weight), mean, _ = maximise(np.stack([logprobs_N[known_N], cache_N[known_N]]))
             config = replace(config, theta=theta, weight=round(float(weight), 4))
             found = f"cache.theta={theta:g} cache.weight={config.weight:g}"
-            self.on_trial(Trial(self.number, found, exp(-mean)))
+            self._tell(found, -mean, len(logprobs_N))
             if -mean < lowest:
                 best, lowest = config, -mean
         return best
@@ -318,6 +368,14 @@ class _Tuning:
             for part, cache_1T in zip(by_theta, caches, strict=True):
                 part.append(cache_1T[0].double().cpu().numpy())
         return np.concatenate(own), [np.concatenate(part) for part in by_theta]
+
+
+def _is_clearly_worse(found_N: Logprobs, best_N: Logprobs) -> bool:
+    differences_N = best_N[: len(found_N)] - found_N
+    if not np.isfinite(differences_N).all():
+        return True
+    error = differences_N.std() / math.sqrt(len(differences_N))
+    return bool(differences_N.mean() > CLEARLY * error)
 
 
 def _climbed(value: float, factor: float, nats: Callable[[float], float]) -> float:

@@ -116,8 +116,10 @@ def scored_tokens(
             moved = batch.to(str(device_of(state)))
             logprobs_BT, state = model.logprobs(moved.tokens_BT, moved.targets_BT, state)
         # Index instead of multiplying with a mask: 0 * -inf would be NaN.
-        counted = slice(None) if moved.mask_BT is None else moved.mask_BT
-        yield logprobs_BT[counted].double().flatten(), moved.targets_BT[counted].flatten()
+        if moved.mask_BT is None:
+            yield logprobs_BT.double().flatten(0, 1), moved.targets_BT.flatten()
+        else:
+            yield logprobs_BT[moved.mask_BT].double(), moved.targets_BT[moved.mask_BT]
 
 
 def in_order(

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elman.base.config import at_least
@@ -35,7 +35,8 @@ from elman.models.interface import LanguageModel, NeuralLanguageModel, is_neural
 from elman.nn.graphed import Figures, GraphedUpdate
 from elman.nn.heads.full import Full
 from elman.nn.inputs import Lookup
-from elman.nn.kernels import adaptation, softmax
+from elman.nn.kernels import adaptation, stepwise
+from elman.nn.layer import RecurrentLayer
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -360,7 +361,8 @@ class _GraphedLearner(_Learner):
         super().__init__(weights, step)
         # Computed once, so that an update reads and writes as little as it can.
         self._pulls_W = (step.pull * weights.rms).clamp_(max=1.0)
-        self._rates_W = step.rate / (weights.rms + step.epsilon)
+        rates_W = step.rate / (weights.rms + step.epsilon)
+        self._rates = {one: rates_W[place].view(one.shape) for one, place in weights.places.items()}
         self._graphed = GraphedUpdate(
             self._learn_batch,
             weights.model.initial_state,
@@ -385,20 +387,21 @@ class _GraphedLearner(_Learner):
 
     @torch.no_grad()
     def move(self, gradients: Mapping[nn.Parameter, Tensor | None]) -> None:
-        for parameter, gradient in gradients.items():
-            place = self.weights.places[parameter]
-            now_W = self.weights.now[place]
-            now_W.lerp_(self.weights.trained[place], self._pulls_W[place])
-            if gradient is not None:
-                now_W.addcmul_(gradient.flatten(), self._rates_W[place], value=-1)
+        # Two launches for all parameters, not two for each.
+        self.weights.now.lerp_(self.weights.trained, self._pulls_W)
+        given = {one: gradient for one, gradient in gradients.items() if gradient is not None}
+        weights = [self.weights.parameters[one].now for one in given]
+        rates = [self._rates[one] for one in given]
+        torch._foreach_addcmul_(weights, list(given.values()), rates, value=-1)
 
 
 class _CompiledLearner(_Learner):
     """Learns with compiled loops, for a lookup, recurrent layers and a full softmax on a CPU.
 
-    The gradient of the output matrix is never stored. Rows of an input matrix of its own have a
-    gradient only when they are read; in between they go back towards the trained ones, (1 - pull)
-    to the number of updates, when they are next needed.
+    Gradients of the output matrix, and of LSTMs' matrices where the kernel `stepwise` computes
+    them, are never stored: an update multiplies their factors. Rows of an input matrix of its own
+    have a gradient only when they are read; in between they go back towards the trained ones,
+    (1 - pull) to the number of updates, when they are next needed.
     """
 
     def __init__(self, weights: _Weights, step: adaptation.Step) -> None:
@@ -413,8 +416,16 @@ class _CompiledLearner(_Learner):
         if not any(one is self._embedding for one in self._others):
             self._others.append(self._embedding)
         self._is_tied = self._matrix is self._embedding
+        layers = [part for part in model.modules() if isinstance(part, RecurrentLayer)]
+        self._stepwise = [
+            layer for layer in layers if layer.kernel == "auto" and stepwise.serves(layer.cell)
+        ]
         self._num_updates = 0
         self._updated_V = torch.zeros(len(self._embedding), dtype=torch.long)
+        self._left: adaptation.Factors | None = None
+        """Factors of the last update of the output matrix, which is still to make."""
+        self._moved_V = torch.zeros(len(self._matrix), dtype=torch.long)
+        """Rows of it for which it is made."""
 
     @staticmethod
     def serves(weights: _Weights) -> bool:
@@ -437,41 +448,77 @@ class _CompiledLearner(_Learner):
 
     def _forget_updates(self) -> None:
         """All rows are up to date."""
+        self._left = None
         if self._num_updates:
             self._num_updates = 0
             self._updated_V.zero_()
 
     @torch.no_grad()
     def ready(self, tokens: Tensor | None = None) -> NeuralLanguageModel:
-        if self._is_tied or not self._num_updates:
-            return self.weights.model
-        rows = torch.arange(len(self._updated_V)) if tokens is None else tokens.flatten()
-        missed = self._num_updates - self._updated_V[rows]
-        now, trained, rms = self.weights.parameters[self._embedding]
-        pull = (self.step.pull * rms[rows]).clamp_(max=1.0)
-        first = trained[rows]
-        # Duplicate rows are written twice with the same values.
-        now[rows] = first + (now[rows] - first) * (1 - pull) ** missed[:, None]
-        self._updated_V[rows] = self._num_updates
+        if self._left is not None:
+            now, trained, rms = self.weights.parameters[self._matrix]
+            moved = self._moved_V.nonzero()[:, 0]
+            kept = now[moved]
+            adaptation.move_product(now, *self._left, trained, rms, self.step)
+            now[moved] = kept
+            self._left = None
+        if not self._is_tied and self._num_updates:
+            everything = torch.arange(len(self._updated_V))
+            self._catch_up(everything if tokens is None else tokens.flatten())
         return self.weights.model
 
+    def _catch_up(self, rows: Tensor) -> None:
+        """Bring rows of the embedding up to date."""
+        now, trained, rms = self.weights.parameters[self._embedding]
+        if not self._is_tied:
+            missed = self._num_updates - self._updated_V[rows]
+            pull = (self.step.pull * rms[rows]).clamp_(max=1.0)
+            first = trained[rows]
+            # Duplicate rows are written twice with the same values.
+            now[rows] = first + (now[rows] - first) * (1 - pull) ** missed[:, None]
+            self._updated_V[rows] = self._num_updates
+        elif self._left is not None:
+            rows = rows[self._moved_V[rows] == 0]
+            slopes_CV, vectors_CH = self._left
+            moved = now[rows]
+            factors = (slopes_CV[:, rows].contiguous(), vectors_CH)
+            adaptation.move_product(moved, *factors, trained[rows], rms[rows], self.step)
+            now[rows] = moved
+            self._moved_V[rows] = 1
+
     def learn(self, tokens_1C: Tensor, next_1C: Tensor, state: State) -> _Read:
+        """The output matrix is updated when it is next read, in the same pass over memory; those of
+        its rows that are also read as vectors of words, before."""
         self._held = None
-        model = self.ready(tokens_1C)
-        with torch.enable_grad():
-            hidden, after = model.hidden(tokens_1C, state)
+        with torch.no_grad():
+            self._catch_up(tokens_1C[0])
+        with torch.enable_grad(), self._step_by_step(), stepwise.unmultiplied() as factors:
+            hidden, after = self.weights.model.hidden(tokens_1C, state)
         vectors_CH = hidden.dropped_BTH.detach()[0].contiguous()
         with torch.no_grad():
-            logprobs_C, slopes_CV = self._slopes(vectors_CH, next_1C[0])
-            to_vectors_1CH = (slopes_CV @ self._matrix)[None]
+            if self._left is None:
+                nothing = vectors_CH.new_empty(0, len(self._matrix))
+                self._left = adaptation.Factors(nothing, vectors_CH[:0])
+                self._moved_V.fill_(1)
+            now, trained, rms = self.weights.parameters[self._matrix]
+            logprobs_C, slopes_CV, to_vectors_CH = adaptation.read_softmax(
+                *(now, trained, rms, self._softmax.bias.detach(), self._left, self._moved_V),
+                *(vectors_CH, next_1C[0], self.step),
+            )
+            self._left = adaptation.Factors(slopes_CV, vectors_CH)
+            self._moved_V.zero_()
         gradients = torch.autograd.grad(
-            hidden.dropped_BTH, self._others, to_vectors_1CH, allow_unused=True
+            hidden.dropped_BTH, self._others, to_vectors_CH[None], allow_unused=True
         )
         found = dict(zip(self._others, gradients, strict=True))
         rows = found.pop(self._embedding, None)
         with torch.no_grad():
-            now, trained, rms = self.weights.parameters[self._matrix]
-            adaptation.move_softmax(now, slopes_CV, vectors_CH, trained, rms, self.step)
+            for matrix, (slopes_NG, vectors_NI, bias) in factors.items():
+                del found[cast(nn.Parameter, matrix)]
+                now, trained, rms = self.weights.parameters[cast(nn.Parameter, matrix)]
+                adaptation.move_product(now, slopes_NG, vectors_NI, trained, rms, self.step)
+                if bias is not None:
+                    found[cast(nn.Parameter, bias)] = slopes_NG.sum(0)
             found[self._softmax.bias] = slopes_CV.sum(0)
             self.move(found)
             self._num_updates += 1
@@ -479,17 +526,16 @@ class _CompiledLearner(_Learner):
                 self._move_rows(rows)
         return logprobs_C[None], hidden.dropped_BTH.detach(), after.detach()
 
-    def _slopes(self, vectors_CH: Tensor, next_C: Tensor) -> tuple[Tensor, Tensor]:
-        """Log probabilities, and the gradient of their negated mean for the logits."""
-        logits_CV = F.linear(vectors_CH, self._matrix)
-        bias_V = self._softmax.bias
-        chosen_C = logits_CV.gather(1, next_C[:, None])[:, 0] + bias_V[next_C]
-        highest_C1, sums_C1 = softmax.exponentials(logits_CV, bias_V)
-        number = len(next_C)
-        logprobs_C = chosen_C - highest_C1[:, 0] - sums_C1[:, 0].log()
-        slopes_CV = logits_CV.mul_(1 / (number * sums_C1))
-        slopes_CV[torch.arange(number), next_C] -= 1 / number
-        return logprobs_C, slopes_CV
+    @contextmanager
+    def _step_by_step(self) -> Iterator[None]:
+        """Let the kernel `stepwise` compute the layers that it serves."""
+        for layer in self._stepwise:
+            layer.kernel = "stepwise"
+        try:
+            yield
+        finally:
+            for layer in self._stepwise:
+                layer.kernel = "auto"
 
     def _move_rows(self, gradient: Tensor) -> None:
         """Update the rows of the embedding that were read."""
@@ -497,6 +543,8 @@ class _CompiledLearner(_Learner):
         rows, values = gradient.indices()[0], gradient.values()
         now, trained, rms = self.weights.parameters[self._embedding]
         scale = rms[rows]
+        if self._is_tied:
+            self._catch_up(rows)
         change = values.mul_(-self.step.rate).div_(scale + self.step.epsilon)
         if not self._is_tied:  # else the other part of its gradient has brought it back
             change += (self.step.pull * scale).clamp_(max=1.0) * (trained[rows] - now[rows])

@@ -4,12 +4,15 @@ Above 1 the distribution is flatter, below 1 sharper. Networks that were trained
 are under- or overconfident without it; one number, tuned on validation text, corrects part of that
 (Melis, Dyer and Blunsom, 2018). Probabilities sum to one by construction.
 
-B batch, T time steps, N rows, V vocabulary, H hidden.
+`Temperatures` reads a text once for several of them.
+
+B batch, T time steps, N rows, V vocabulary, H hidden, K temperatures.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,6 +26,8 @@ from elman.nn.state import State
 
 LOGITS_AT_ONCE = 1 << 24
 """Numbers (rows times vocabulary) that are in memory at once."""
+LOGITS_IN_CACHE = 1 << 19
+"""The same on a CPU, where they are read again for each of several temperatures."""
 
 
 class Tempered:
@@ -69,6 +74,37 @@ class Tempered:
         """Read one token; return the log probability of every possible next one."""
         logprobs_BV, state = self.model.step(tokens_B, state)
         return (logprobs_BV / self.temperature).log_softmax(dim=-1), state
+
+
+class Temperatures:
+    """A network at K temperatures: `logprobs` returns (B, T, K), from one reading."""
+
+    def __init__(self, model: NeuralLanguageModel, temperatures: Sequence[float]) -> None:
+        self.model = model
+        self.temperatures = [Tempered(model, one).temperature for one in temperatures]
+        self.vocab_size, self.head = model.vocab_size, model.head
+        self.initial_state, self.hidden, self.step = model.initial_state, model.hidden, model.step
+
+    def logprobs(
+        self, tokens_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"], state: State
+    ) -> tuple[Float[Tensor, "B T K"], State]:
+        """Read T tokens; return the log probability of each one's target, by temperature."""
+        hidden, state = self.hidden(tokens_BT, state)
+        vectors_NH, targets_N1 = hidden.dropped_BTH.flatten(0, 1), targets_BT.flatten()[:, None]
+        contexts = None if hidden.contexts_BTO is None else hidden.contexts_BTO.flatten(0, 1)
+        most = LOGITS_AT_ONCE if vectors_NH.is_cuda else LOGITS_IN_CACHE
+        size = max(1, most // self.vocab_size)
+        found = []
+        for first in range(0, len(vectors_NH), size):
+            rows = slice(first, first + size)
+            contexts_RO = None if contexts is None else contexts[rows]
+            logprobs_RV = self.head.logprobs_all(vectors_NH[rows], contexts_RO)
+            chosen_R = logprobs_RV.gather(1, targets_N1[rows])[:, 0]
+            each = [
+                chosen_R / one - (logprobs_RV / one).logsumexp(dim=-1) for one in self.temperatures
+            ]
+            found.append(torch.stack(each, dim=1))
+        return torch.cat(found).view(*targets_BT.shape, -1), state
 
 
 class _TemperedHead(Head):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from elman.base.config import parse_overrides
 from elman.base.errors import UsageError, nearest
-from elman.terminal.console import number, talk
+from elman.terminal.console import duration, number, talk
 
 WAYS = ("adapt", "cache")
 SHOWN = ("rate", "decay", "theta", "weight")
@@ -47,11 +48,25 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
     if not tune:
         return handle.adapting(**ways)
 
+    best: dict[int, Any] = {}
+
     def say(trial: Any) -> None:
         place = f"model {trial.model + 1}: " if handle.parts else ""
-        talk(f"{place}{trial.setting}: perplexity {number(trial.perplexity)}")
+        text = f"{place}{trial.setting}: perplexity {number(trial.perplexity)}"
+        if trial.seconds:
+            text += f" of {trial.num_tokens:,} tokens, {duration(trial.seconds)}"
+        if trial.left:
+            text += f"; at least {trial.left} more, {duration(trial.left * trial.seconds)}"
+        talk(text)
+        if trial.perplexity <= getattr(best.get(trial.model), "perplexity", math.inf):
+            best[trial.model] = trial
 
-    found = handle.adapting(**ways, tune=tune, on_trial=say)
+    try:
+        found = handle.adapting(**ways, tune=tune, on_trial=say)
+    except KeyboardInterrupt:
+        for trial in best.values():
+            talk(f"interrupted; the best so far: {trial.setting}")
+        raise
     for place, one in enumerate(found.adaptation, start=1):
         parts = {way: one[way] for way in WAYS if way in one}
         values = {f"{way}.{name}": part.get(name) for way, part in parts.items() for name in SHOWN}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from elman.base.errors import UsageError
 from elman.batches.encoded import EncodedText
+from elman.evaluate import adaptation, perplexity
 from elman.evaluate.adaptation import Adaptation, Trial, adapt, gradient_scale, tune
 from elman.evaluate.perplexity import evaluate
 from elman.evaluate.sequences import score_tokens
@@ -140,6 +142,37 @@ def test_tuning_finds_better_settings(network: Build, ways: tuple[str, ...]) -> 
     assert after.perplexity < before.perplexity
     best = min(trial.perplexity for trial in tried)
     assert after.perplexity == pytest.approx(best, rel=2e-2)  # the first token has no cache
+
+
+def test_what_is_clearly_worse_is_not_read_to_the_end(
+    network: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, encoded, settings = network(9), text(400), Adaptation(adapt=LEARNING)
+    for module in (adaptation, perplexity):
+        monkeypatch.setattr(module, "LEARNT_LENGTH", 40)
+    monkeypatch.setattr(adaptation, "TUNED_AT_LEAST", 80)
+
+    def tuned(clearly: float) -> tuple[DynamicConfig | None, dict[str, Trial]]:
+        monkeypatch.setattr(adaptation, "CLEARLY", clearly)
+        tried: list[Trial] = []
+        (found,) = tune(model, settings, encoded, flat_scale, boundary_id=0, on_trial=tried.append)
+        return found.adapt, {trial.setting: trial for trial in tried}
+
+    (whole, all_tried), (found, tried) = tuned(math.inf), tuned(2.0)
+    assert found == whole
+    assert {trial.num_tokens for trial in all_tried.values()} == {400}
+    best = min(tried.values(), key=lambda trial: trial.perplexity)
+    assert best.num_tokens == 400
+    assert best.perplexity == pytest.approx(all_tried[best.setting].perplexity)
+    assert min(trial.num_tokens for trial in tried.values()) == 80
+    assert [trial.left for trial in tried.values()][:6] == [4, 3, 2, 1, 0, 0]
+
+
+def test_weights_that_become_too_large_are_not_the_best(network: Build) -> None:
+    settings = Adaptation(adapt=replace(LEARNING, rate=1e30))
+    tried: list[Trial] = []
+    tune(network(9), settings, text(60), flat_scale, boundary_id=0, on_trial=tried.append)
+    assert not math.isfinite(tried[0].perplexity)
 
 
 @pytest.mark.parametrize("samples", [None, 2])

@@ -21,7 +21,16 @@ from elman.nn.state import State
 from stand_ins import Repeat
 from tiny_models import TINY
 
-NAMES = ("lstm", "tied", "gru lecture", "window", "adaptive", "character cnn", "maxent")
+NAMES = (
+    "lstm",
+    "tied",
+    "mogrified",
+    "gru lecture",
+    "window",
+    "adaptive",
+    "character cnn",
+    "maxent",
+)
 CONFIG = DynamicConfig(rate=0.02, decay=0.3, epsilon=0.01, chunk_length=3)
 
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from elman import testing
 from elman.base.errors import UsageError
+from elman.models import dropout_samples
 from elman.models.cache import CacheConfig, Cached
 from elman.models.decoding import for_decoding
 from elman.models.dropout_samples import DropoutSamples
 from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale
-from elman.models.tempered import Tempered
+from elman.models.tempered import Temperatures, Tempered
 from tiny_models import TINY
 
 NAMES = ("lstm", "tied", "window", "adaptive", "maxent")
@@ -126,3 +127,42 @@ def test_without_dropout_samples_are_all_alike() -> None:
     network, tokens_BT = testing.build(TINY["tied"]), testing.some_tokens(2, 6)
     found = testing.whole(DropoutSamples(network, 3), tokens_BT)
     torch.testing.assert_close(found, testing.whole(network, tokens_BT), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("weight_drop", "most", "expected"), [(0.0, 64, [10]), (0.0, 4, [4, 4, 2]), (0.5, 64, [2] * 5)]
+)
+def test_samples_are_rows_unless_they_share_masks(
+    weight_drop: float, most: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(dropout_samples.MOST_ROWS, "cpu", most)
+    model = DropoutSamples(dropping(weight_drop=weight_drop), 5)
+    rows, parts = list[int](), list[torch.Tensor]()
+    read = model.model.logprobs
+
+    def logprobs(tokens_BT: Any, targets_BT: Any, state: Any) -> Any:
+        found = read(tokens_BT, targets_BT, state)
+        rows.append(len(tokens_BT))
+        parts.extend(found[0].split(2))
+        return found
+
+    monkeypatch.setattr(model.model, "logprobs", logprobs)
+    tokens_BT = testing.some_tokens(2, 9)
+    found, state = model.logprobs(tokens_BT[:, :-1], tokens_BT[:, 1:], model.initial_state(2))
+    assert rows == expected
+    torch.testing.assert_close(found.exp(), torch.stack(parts).exp().mean(dim=0))
+    assert len({float(part.sum()) for part in parts}) == 5
+    states = [state.part(str(i)).flatten() for i in range(5)]
+    for name in states[0]:
+        if name.endswith("h"):
+            assert len({float(one[name].sum()) for one in states}) == 5
+
+
+def test_several_temperatures_at_once(network: Any) -> None:
+    tokens_BT, temperatures = testing.some_tokens(2, 9), [0.7, 1.0, 1.6]
+    given = (tokens_BT[:, :-1], tokens_BT[:, 1:])
+    with torch.no_grad():
+        found, _ = Temperatures(network, temperatures).logprobs(*given, network.initial_state(2))
+        for place, one in enumerate(temperatures):
+            expected, _ = Tempered(network, one).logprobs(*given, network.initial_state(2))
+            torch.testing.assert_close(found[:, :, place], expected, rtol=1e-4, atol=1e-5)

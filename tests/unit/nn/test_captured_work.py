@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,8 @@ from elman.models.dynamic import Dynamic, GradientScale
 from elman.models.recurrent import RecurrentLM
 from elman.nn import graphed
 from elman.nn.graphed import CudaCapture, GraphedUpdate
+from elman.nn.kernels import planners, wave
+from elman.nn.kernels.persistent_tiling import H200
 from elman.objectives.objective_config import RegimeConfig
 from elman.objectives.regimes import training_objective
 from elman.train.gradients import clip
@@ -123,6 +126,34 @@ def test_segments_of_dynamic_evaluation(name: str, monkeypatch: pytest.MonkeyPat
     learner: Any = Dynamic(model, scale)._learner
     with no_waiting(), torch.no_grad():
         learner._learn_batch(batch.rows(slice(1)), model.initial_state(1))
+
+
+def test_a_segment_of_a_mogrifier_is_one_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is captured: launches of Triton, which are counted, and what surrounds them."""
+    pytest.importorskip("triton")
+    launches: list[str] = []
+    monkeypatch.setattr(
+        wave.CompiledLaunch,
+        "__call__",
+        lambda self, *arguments: launches.append(self.function.__name__),
+    )
+    monkeypatch.setattr(planners, "runs_on", lambda device: True)
+    for module in (planners, wave):
+        monkeypatch.setattr(module, "chip_of", lambda index: H200)
+        monkeypatch.setattr(module, "index_of", lambda device: -1)  # no real one: plans are kept
+    monkeypatch.setattr(dynamic, "GraphedUpdate", lambda update, *others, **settings: update)
+    monkeypatch.setattr(dynamic._GraphedLearner, "serves", lambda weights: True)
+    monkeypatch.setattr(GradientScale, "mean", 1.0)
+    config = replace(TINY["mogrified"], embedding_size=12, tied=True, sum_layers=True)
+    model = testing.build(replace(config, kernel="wave")).to(DEVICE).eval()
+    scale = GradientScale({name: torch.ones_like(p) for name, p in model.named_parameters()})
+    learner: Any = Dynamic(model, scale)._learner
+    tokens_15 = torch.zeros(1, 5, dtype=torch.long, device=DEVICE)
+    with no_waiting(), torch.no_grad():
+        learner._learn_batch(Batch(tokens_15, tokens_15), model.initial_state(1))
+    # Two layers are six slots of five steps; a round is two launches in either direction.
+    slots, rounds = 6, config.mogrify_rounds
+    assert len(launches) == slots * (2 * rounds + 1) + slots * (2 * rounds + 2)
 
 
 class Stream(str):

@@ -4,15 +4,20 @@ What a step reads depends on the step before it, so steps are computed one after
 the reference, but with less work for each. Matrices are cast once per sequence, the gradient of
 each is one product over all steps instead of a sum of one per step, and what is elementwise takes
 one launch with Triton (`stepwise_loops.py`): a third of the launches, which are what such steps
-spend their time on.
+spend their time on. On a CPU, products with one row are by `row_products.py`.
+
+Within `unmultiplied`, gradients of matrices stay what they are products of: dynamic evaluation on a
+CPU never writes them to memory.
 
 B batch, T time steps, I inputs, P outputs (H here: no projection), G gates times H.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +25,35 @@ from torch import Tensor
 
 from elman.nn.cells import Cell, LSTMCell
 from elman.nn.cells import step as step  # `as`: a part of this module, which is a `Kernel`
+from elman.nn.kernels import row_products
 from elman.nn.kernels.persistent_launch import runs_on
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
+
+
+class Factors(NamedTuple):
+    """A matrix's gradient is slopes^T vectors, that of its bias the sum of the slopes."""
+
+    slopes: Float[Tensor, "N G"]
+    vectors: Float[Tensor, "N I"]
+    bias: Tensor | None
+    """The parameter."""
+
+
+_unmultiplied: ContextVar[dict[Tensor, Factors] | None] = ContextVar("unmultiplied", default=None)
+
+
+@contextmanager
+def unmultiplied() -> Iterator[dict[Tensor, Factors]]:
+    """What is run within has no gradients of matrices and biases; the backward pass leaves their
+    factors in the dictionary, by matrix."""
+    token = _unmultiplied.set({})
+    try:
+        found = _unmultiplied.get()
+        assert found is not None
+        yield found
+    finally:
+        _unmultiplied.reset(token)
 
 
 def serves(cell: Cell) -> bool:
@@ -110,6 +141,8 @@ class _Matrix:
 
     def __init__(self, weight: Tensor, dtype: torch.dtype, bias: Tensor | None = None) -> None:
         self.uses: list[tuple[Tensor, Tensor]] = []
+        self.parameters = (weight, bias)
+        self.unmultiplied = _unmultiplied.get()
         self.bias = None if bias is None else bias.detach().to(dtype)
         self.weight: Tensor = _Cast.apply(weight, bias, self, dtype)  # type: ignore[no-untyped-call]
 
@@ -128,7 +161,7 @@ class _Cast(torch.autograd.Function):
     ) -> Tensor:
         ctx.owner, ctx.dtype = owner, weight.dtype
         ctx.set_materialize_grads(False)
-        return weight.to(dtype, copy=True)
+        return weight.detach().to(dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -137,6 +170,10 @@ class _Cast(torch.autograd.Function):
         if not uses:
             return None, None, None, None
         slopes, vectors = (torch.cat(part) for part in zip(*uses, strict=True))
+        if ctx.owner.unmultiplied is not None:
+            weight, bias = ctx.owner.parameters
+            ctx.owner.unmultiplied[weight] = Factors(slopes, vectors, bias)
+            return None, None, None, None
         to_weight, to_bias = (slopes.t() @ vectors).to(ctx.dtype), None
         if ctx.owner.bias is not None:
             # A sum over rows as a product, as in `persistent.py`.
@@ -149,6 +186,9 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, vectors: Tensor, weight: Tensor, owner: _Matrix) -> Tensor:
         ctx.owner = owner
         ctx.save_for_backward(vectors, weight)
+        if row_products.serves(vectors, weight):
+            product = row_products.times(weight, vectors)
+            return product if owner.bias is None else product.add_(owner.bias)
         return F.linear(vectors, weight, owner.bias)
 
     @staticmethod
@@ -157,7 +197,11 @@ class _Product(torch.autograd.Function):
         vectors, weight = ctx.saved_tensors
         if ctx.needs_input_grad[1]:
             ctx.owner.uses.append((slopes.flatten(0, -2), vectors.flatten(0, -2)))
-        return slopes @ weight if ctx.needs_input_grad[0] else None, None, None
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        if row_products.serves(slopes, weight):
+            return row_products.transposed_times(weight, slopes), None, None
+        return slopes @ weight, None, None
 
 
 def _gated(scores: Tensor, vectors: Tensor) -> Tensor:

@@ -150,7 +150,9 @@ TILES: dict[str, Tile] = {
     "narrow_slopes": Tile(64, 16, 128),
 }
 LOOPS = {"cell": 1, "product_slopes": 2}
-"""Launches that read their weights tile by tile, and in how many loops. The others hold them."""
+"""Launches that read their weights tile by tile, and in how many loops. The others hold them, but
+for `narrow` in 32 bits: each number becomes two in registers there, and 912 of them were spilt to
+memory, 8 KB for each thread."""
 OVERLAPS = True
 """Whether launches start before those before them have ended."""
 BLOCK = 512
@@ -164,10 +166,16 @@ def fits(input_size: int, hidden_size: int, rank: int, itemsize: int, chip: Chip
     depths = {"narrow": _narrow_depth(widest, itemsize), "gate": TILES["gate"].depth}
     for name, length in {"narrow": widest, "gate": rank}.items():
         tile, depth = TILES[name], depths[name]
-        held, beside = -(-length // depth) * tile.columns, 2 * tile.rows
+        num_tiles = -(-length // depth) if name == "gate" or _is_held(itemsize) else tile.stages
+        held, beside = num_tiles * tile.columns, 2 * tile.rows
         if (held + beside) * depth * itemsize > chip.shared_memory:
             return False
     return True
+
+
+def _is_held(itemsize: int) -> bool:
+    """Whether `narrow` holds its weights."""
+    return itemsize == 2
 
 
 def _narrow_depth(length: int, itemsize: int) -> int:
@@ -241,6 +249,7 @@ class _Launches:
         depth = tile.depth
         if name == "narrow":
             depth = _narrow_depth(constants["K"], self.shape.dtype.itemsize)
+            constants["HELD"] = _is_held(self.shape.dtype.itemsize)
         constants |= {"ROWS": rows, "DEPTH": depth, "PRECISION": self.precision}
         constants["UNITS" if name == "cell" else "COLUMNS"] = tile.columns
         return self._launch(name, grid, constants, tile.stages)

@@ -114,6 +114,7 @@ def narrow(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
+    HELD: tl.constexpr,
     PRECISION: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
@@ -122,14 +123,21 @@ def narrow(
     t = slot - layer
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    weights = _tiles(matrix + layer * R * K, K_STRIDE, R_STRIDE, columns, R, K, DEPTH)
+    own = matrix + layer * R * K
+    if HELD:
+        weights = _tiles(own, K_STRIDE, R_STRIDE, columns, R, K, DEPTH)
     _wait(OVERLAP)
     if (t >= 0) & (t < T):
         base = vectors + (layer * (T + EXTRA) + t) * B * K
         product = tl.zeros([ROWS, COLUMNS], tl.float32)
-        for number in tl.static_range((K + DEPTH - 1) // DEPTH):
-            tile = _vectors(base, rows, B, number * DEPTH + tl.arange(0, DEPTH), K)
-            product = tl.dot(tile, weights[number], product, input_precision=PRECISION)
+        if HELD:
+            for number in tl.static_range((K + DEPTH - 1) // DEPTH):
+                tile = _vectors(base, rows, B, number * DEPTH + tl.arange(0, DEPTH), K)
+                product = tl.dot(tile, weights[number], product, input_precision=PRECISION)
+        else:
+            product = _added(
+                product, base, rows, B, own, K_STRIDE, R_STRIDE, columns, R, K, DEPTH, PRECISION
+            )
         at = narrowed + ((layer * T + t) * B + rows)[:, None] * R + columns[None, :]
         real = (rows < B)[:, None] & (columns < R)[None, :]
         tl.store(at, product.to(narrowed.dtype.element_ty), mask=real)

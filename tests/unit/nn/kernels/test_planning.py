@@ -114,7 +114,7 @@ FULL_RANK = "not wave: it computes LSTM with mogrifiers of low rank, a capped ga
         ({"mogrify_rounds": 2}, {}, "stepwise: step by step, fused", FULL_RANK),
         (MOGRIFIED, {"ragged": True}, "stepwise: step by step, fused", "rows of one length"),
         (
-            {**MOGRIFIED, "hidden_size": 4096},
+            {**MOGRIFIED, "mogrify_rank": 2048},
             {},
             "stepwise: step by step, fused",
             "not wave: the matrices of the mogrifiers do not fit on the chip",
