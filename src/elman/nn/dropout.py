@@ -13,12 +13,9 @@ B batch, T time steps, E embedding, V vocabulary.
 
 from __future__ import annotations
 
-from math import prod
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.nn.kernels import bernoulli
 from elman.nn.shapes import Float
 
 
@@ -34,7 +31,7 @@ class Dropout(nn.Module):
         if not self.training or self.probability == 0:
             return inputs
         if not self.locked or inputs.dim() < 3:
-            return _dropped(inputs, self.probability)
+            return F.dropout(inputs, self.probability)
         return locked_dropout(inputs, self.probability)
 
     def mask(self, like_BTE: Float[Tensor, "B T E"]) -> Tensor | None:
@@ -56,17 +53,9 @@ def locked_dropout(
     return inputs_BTE * _mask(inputs_BTE, (len(inputs_BTE), 1, inputs_BTE.shape[2]), probability)
 
 
-def _dropped(inputs: Tensor, probability: float) -> Tensor:
-    if bernoulli.serves(inputs, inputs.numel()):
-        return inputs * bernoulli.mask(inputs.shape, 1 - probability)
-    return F.dropout(inputs, probability)
-
-
 def _mask(like: Tensor, shape: tuple[int, ...], probability: float) -> Tensor:
     """Dropout of ones, from the same random numbers, in two passes instead of four."""
     keep = 1 - probability
-    if bernoulli.serves(like, prod(shape)):
-        return bernoulli.mask(shape, keep)
     return like.new_empty(shape).bernoulli_(keep).div_(keep)
 
 
@@ -78,4 +67,4 @@ def drop_rows(weight_VE: Float[Tensor, "V E"], probability: float) -> Float[Tens
 
 def drop_weights(weight: Float[Tensor, "G P"], probability: float) -> Float[Tensor, "G P"]:
     """Return a copy of a recurrent matrix with dropped entries; gradients reach the original."""
-    return _dropped(weight, probability)
+    return F.dropout(weight, probability)
