@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -49,14 +50,14 @@ class SentenceBatch(TensorBatch):
     def num_rows(self) -> int:
         return len(self.lengths_B)
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
-        return int(self.lengths_B.sum())
+        return int(sum(self.lengths_B.tolist()))
 
-    @property
+    @cached_property
     def num_targets(self) -> int:
         """Number of labels: one per sequence, unless a task labels every token."""
-        return int((self.lengths_B > 0).sum())
+        return sum(length > 0 for length in self.lengths_B.tolist())
 
     @property
     def read_lengths(self) -> Tensor:
@@ -66,6 +67,12 @@ class SentenceBatch(TensorBatch):
     def total(self, values_B: Tensor) -> Tensor:
         """Sum values of the rows, without those of padding."""
         return (values_B if self.real_B is None else values_B.where(self.real_B, 0)).sum()
+
+    def mean(self, values_B: Tensor) -> Tensor:
+        """Average values of the rows, without those of padding."""
+        if self.real_B is None:
+            return values_B.mean()
+        return self.total(values_B) / self.total(torch.ones_like(values_B))
 
     def rows(self, rows: slice) -> Self:
         longest = int(self.lengths_B[rows].max())
@@ -225,10 +232,14 @@ def beginning(texts: Iterable[T], length: Callable[[T], int], limit: int | None)
 def pad(sequences: Sequence[ArrayLike], padding_id: int = 0) -> tuple[Tensor, Tensor]:
     """Pad sequences of ids to a rectangle: (B, T) tokens and (B, T) mask, True for real tokens."""
     arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
-    longest = max((len(array) for array in arrays), default=0)
-    tokens_BT = np.full((len(arrays), longest), padding_id, np.int64)
-    mask_BT = np.zeros((len(arrays), longest), np.bool_)
-    for row, array in enumerate(arrays):
-        tokens_BT[row, : len(array)] = array
-        mask_BT[row, : len(array)] = True
+    lengths = [len(array) for array in arrays]
+    longest = max(lengths, default=0)
+    shape = len(arrays), longest
+    if arrays and min(lengths) == longest:
+        tokens_BT = np.concatenate(arrays).reshape(shape)
+        return torch.from_numpy(tokens_BT), torch.ones(shape, dtype=torch.bool)
+    tokens_BT, mask_BT = np.full(shape, padding_id, np.int64), np.zeros(shape, np.bool_)
+    for row, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
+        tokens_BT[row, :length] = array
+        mask_BT[row, :length] = True
     return torch.from_numpy(tokens_BT), torch.from_numpy(mask_BT)

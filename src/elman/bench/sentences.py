@@ -201,7 +201,7 @@ class Packed(nn.Module):
     def forward(
         self, inputs_BTI: Tensor, state: State | None = None, lengths_B: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        if lengths_B is None:
+        if lengths_B is None or lengths_B.eq(inputs_BTI.shape[1]).all():
             outputs_BTP, after = self.layers(inputs_BTI)
             return outputs_BTP, after
         packed = pack_padded_sequence(

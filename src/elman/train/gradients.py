@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from elman.base.errors import ElmanError
-from elman.nn.kernels.adam import CompiledAdam, merge_rows
+from elman.nn.kernels.adam import CompiledAdam
+from elman.nn.kernels.lookup import merge_rows
 from elman.nn.kernels.norms import norms
 
 MARGIN = 1.0

@@ -142,6 +142,12 @@ def sentences(
     tasks: Annotated[
         str, option("NAME,...", "Tasks, of translator, tagger, classifier and elmo.")
     ] = "translator,tagger,classifier,elmo",
+    updates: Annotated[
+        bool, option(None, "Time whole updates of a classifier's run on a CPU.", "--updates")
+    ] = False,
+    texts: Annotated[
+        Path | None, option("TABLE", "Labelled texts for --updates. [default: made texts]")
+    ] = None,
     threads: Curve = None,
     repeat: Repeat = 5,
     device: BenchDevice = "cpu",
@@ -153,10 +159,24 @@ def sentences(
     weights in nn.LSTM over packed sequences, and nn.LSTMCell in a loop for a decoder. On a CPU ours
     is in the precision that training.precision=auto chooses; if that is bfloat16, the peer is the
     faster of float32 and bfloat16. On cuda in bfloat16, ours from CUDA graphs and once without.
+
+    With --updates, updates as `elman train classifier` makes them, batches and dropout included:
+    tokens per second by the least time of each batch, by the median round, and per second of
+    processor time, which other programs disturb least if --threads is 1.
     """
     check_cuda(device)
-    from elman.bench import sentences as bench
+    if updates and device == "cuda":
+        raise UsageError("--updates measures a CPU", "leave out --device")
+    if texts is not None and not updates:
+        raise UsageError("--texts is for --updates", "add --updates, or leave --texts out")
     from elman.bench.recurrent import over_threads
+
+    if updates:
+        from elman.bench import updates as whole
+
+        show(over_threads(parse_threads(threads), partial(whole.measure, texts, repeat)), json=json)
+        return
+    from elman.bench import sentences as bench
 
     chosen, numbers = parse_names(tasks, tuple(bench.TASKS), "task"), parse_threads(threads)
     show(over_threads(numbers, partial(bench.measure, chosen, repeat, device)), json=json)

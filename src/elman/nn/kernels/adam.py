@@ -2,10 +2,8 @@
 
 torch's fused Adam does the same tensor by tensor, after a pass of its own that scales clipped
 gradients. Here every thread takes an equal share of all numbers (`team.py`), and the scale is part
-of the pass. The gradient of an embedding may be the rows of the batch's words (`merge_rows`): the
+of the pass. The gradient of an embedding may be the rows of the batch's words (`lookup.py`): the
 others are zeros that are neither written nor read.
-
-V rows of an embedding, E numbers in a row, N tokens, R different ones.
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import Parameter
 
 from elman.nn.kernels import mkl
+from elman.nn.kernels.lookup import merge_rows
 from elman.nn.kernels.loops import F32, Array, compiled, inlined
-from elman.nn.kernels.team import Floats2, Int64s, Records, pooled_loop, view
+from elman.nn.kernels.team import Records, pooled_loop, view
 
 ORDER = Records(
     *("parameter", "gradient", "mean", "square", "step", "size", "settings"),
@@ -97,56 +95,6 @@ def serves(parameters: Sequence[Parameter]) -> bool:
         p.device.type == "cpu" and p.dtype == torch.float32 and p.is_contiguous()
         for p in parameters
     )
-
-
-def merge_rows(gradient_VE: Tensor) -> Tensor:
-    """The sparse gradient of an embedding with one row for each word, in rising order; repeated
-    ones are added in the order of the tokens, as in a dense gradient."""
-    if gradient_VE.is_coalesced():
-        return gradient_VE
-    tokens_N, values_NE = gradient_VE._indices()[0], gradient_VE._values()
-    num_rows, width = gradient_VE.shape
-    rows_N, merged_NE = torch.empty_like(tokens_N), torch.empty_like(values_NE)
-    count = torch.zeros(1, dtype=torch.int64)
-    _merge(
-        num_rows=1,
-        num_parts=1,
-        tokens_N=tokens_N.contiguous(),
-        values_NE=values_NE.contiguous(),
-        places_V=torch.full((num_rows,), -1),
-        rows_N=rows_N,
-        merged_NE=merged_NE,
-        count=count,
-    )
-    found = rows_N[: int(count)].unsqueeze(0), merged_NE[: int(count)]
-    return torch.sparse_coo_tensor(
-        *found, (num_rows, width), is_coalesced=True, check_invariants=False
-    )
-
-
-@pooled_loop
-def _merge(
-    tokens_N: Int64s,
-    values_NE: Floats2,
-    places_V: Int64s,
-    rows_N: Int64s,
-    merged_NE: Floats2,
-    count: Int64s,
-) -> None:
-    for token in tokens_N:
-        places_V[token] = 0
-    num_found = 0
-    for row in range(len(places_V)):
-        if places_V[row] == 0:
-            places_V[row] = num_found
-            rows_N[num_found] = row
-            num_found += 1
-    merged_NE[:num_found] = F32(0.0)
-    for n in range(len(tokens_N)):
-        total, added = merged_NE[places_V[tokens_N[n]]], values_NE[n]
-        for k in range(len(added)):
-            total[k] += added[k]
-    count[0] = num_found
 
 
 @pooled_loop

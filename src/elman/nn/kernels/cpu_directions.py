@@ -68,7 +68,7 @@ class _LSTM(torch.autograd.Function):
             lengths_B=lengths,
             x=x,
             given=_addresses(given),
-            packed=room(num_parts, (num_inputs + size) * 4 * size),
+            packed=room(num_parts, loops.packed_size(num_inputs, size)),
             kept=kept,
             after=after,
             outputs=outputs,

@@ -23,7 +23,7 @@ also available as parameters.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -114,24 +114,28 @@ class PooledLoop:
         step asks for as many threads as its weights are worth waking (`step_parts` in
         `cpu_planner.py`): it does little else, and its threads meet after each layer.
         """
-        missing = [name for name in self.fields if name not in arguments]
-        if missing:
-            raise TypeError(f"the loop {self.name} needs {', '.join(missing)}")
-        record = self.record(num_rows=num_rows, num_parts=num_parts)
-        for name, value in arguments.items():
-            if name not in self.fields:
-                raise TypeError(f"the loop {self.name} takes no '{name}'")
-            field = self.fields[name]
+        if arguments.keys() != self.fields.keys():
+            raise self._misnamed(arguments)
+        values = [num_rows, num_parts]
+        for name, field in self.fields.items():
+            value = arguments[name]
             if field is None:
-                setattr(record, name, value)
+                values.append(value)
             elif field.packed:
                 for own, tensor in zip((name, f"{name}_larger"), value, strict=True):
-                    _set_array(record, self.name, own, field, tensor)
+                    values += _address_and_sizes(self.name, own, field, tensor)
             else:
-                _set_array(record, self.name, name, field, value)
+                values += _address_and_sizes(self.name, name, field, value)
+        record = self.record(*values)
         team = 1 if num_parts == 1 else num_threads or torch.get_num_threads()
         entry = ctypes.c_void_p(self.for_c.address)
         mkl.library().GOMP_parallel(entry, ctypes.byref(record), team, 0)
+
+    def _misnamed(self, arguments: Mapping[str, Any]) -> TypeError:
+        if missing := [name for name in self.fields if name not in arguments]:
+            return TypeError(f"the loop {self.name} needs {', '.join(missing)}")
+        unknown = next(name for name in arguments if name not in self.fields)
+        return TypeError(f"the loop {self.name} takes no '{unknown}'")
 
     @cached_property
     def fields(self) -> dict[str, Field | None]:
@@ -207,7 +211,7 @@ class PooledLoop:
         return "\n".join([*lines, ""])
 
 
-def _set_array(record: Any, loop: str, name: str, field: Field, array: Any) -> None:
+def _address_and_sizes(loop: str, name: str, field: Field, array: Any) -> tuple[int, ...]:
     if isinstance(array, Tensor):
         dtype, address, contiguous = _DTYPES[array.dtype], array.data_ptr(), array.is_contiguous()
     else:
@@ -218,9 +222,7 @@ def _set_array(record: Any, loop: str, name: str, field: Field, array: Any) -> N
             f"'{name}' of the loop {loop} is a contiguous array of {field.num_axes} axes and "
             f"{field.dtype}, not {tuple(shape)} of {dtype}{'' if contiguous else ' with gaps'}"
         )
-    setattr(record, name, address)
-    for axis, size in enumerate(shape):
-        setattr(record, f"{name}_{axis}", size)
+    return address, *shape
 
 
 _DTYPES = {

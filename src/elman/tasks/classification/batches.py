@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
+import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.batches.buckets import SentenceBatch, pad
 from elman.batches.wording import Spelled, Wording
+
+Ids = Sequence[int] | NDArray[np.int64]
+"""The tokens of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +32,9 @@ class LabelledBatch(SentenceBatch):
     second: LabelledBatch | None = None
     """The second text of each pair; None if rows are single texts."""
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
-        return super().num_tokens + (self.second.num_tokens if self.second else 0)
+        return int(sum(self.lengths_B.tolist())) + (self.second.num_tokens if self.second else 0)
 
     def rows(self, rows: slice) -> Self:
         return replace(super().rows(rows), second=self.second and self.second.rows(rows))
@@ -42,21 +47,21 @@ class LabelledBatch(SentenceBatch):
 
 
 def labelled_batch(
-    texts: Sequence[ArrayLike], labels: Sequence[int], spelled: Sequence[Spelled] | None = None
+    texts: Sequence[Ids], labels: Sequence[int], spelled: Sequence[Spelled] | None = None
 ) -> LabelledBatch:
     """Make a batch of single, non-empty texts; with `spelled`, their words, it has a wording."""
-    tokens_BT, mask_BT = pad(texts)
+    tokens_BT, _ = pad(texts)
     wording = None if spelled is None else Wording.of(spelled)
     return LabelledBatch(
         tokens_BT=tokens_BT,
-        lengths_B=mask_BT.sum(1),
+        lengths_B=torch.tensor([len(text) for text in texts]),
         labels_B=torch.tensor(labels),
         wording=wording,
     )
 
 
 def batch_of_rows(
-    rows: Sequence[Sequence[ArrayLike]],
+    rows: Sequence[Sequence[Ids]],
     labels: Sequence[int],
     spelled: Sequence[Sequence[Spelled]] | None = None,
 ) -> LabelledBatch:

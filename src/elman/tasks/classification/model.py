@@ -115,7 +115,7 @@ class Classifier(nn.Module):
     ) -> Float[Tensor, "B P"]:
         """The pooled vector of each text; `wording` is for pre-trained embeddings."""
         layers_LBTD = self.embeddings.read(wording, tokens_BT.shape[1])
-        inputs_BTE = self.dropout_input(self.input(tokens_BT))
+        inputs_BTE = self.input(tokens_BT, self.dropout_input)
         inputs_BTE = self.embeddings.beside(inputs_BTE, layers_LBTD, "input")
         hidden_BTH, _ = self.stack(inputs_BTE, None, lengths_B)
         mask_BT = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -48,5 +47,4 @@ def classification(
     weighted_B = losses_B
     if weights_N is not None:
         weighted_B = losses_B * weights_N[batch.labels_B]
-    loss = batch.total(weighted_B) / batch.total(torch.ones_like(weighted_B))
-    return Outcome(loss, batch.total(losses_B).detach(), batch.num_targets)
+    return Outcome(batch.mean(weighted_B), batch.total(losses_B.detach()), batch.num_targets)

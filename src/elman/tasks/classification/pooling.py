@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from elman.nn.kernels import pooling
 from elman.nn.shapes import Bool, Float
 
 Pooling = Literal["last", "mean", "max", "attention"]
@@ -37,6 +38,8 @@ class Pool(nn.Module):
     ) -> Float[Tensor, "B P"]:
         """The vectors of the texts; the mask is True for real steps, of which each text has one.
         None: all are real."""
+        if mask_BT is None and pooling.serves(hidden_BTH, self.ways):
+            return pooling.pooled(hidden_BTH, self.ways)
         parts = []
         for way in self.ways:
             if way == "mean":

@@ -242,7 +242,8 @@ class Classification:
         return "pairs of texts" if self.config.data.second_column else "texts"
 
     def trainable(self, model: Any) -> Trainable:
-        training, rows = self.config.training, self.encoded
+        training = self.config.training
+        rows = [[np.array(text, np.int64) for text in row] for row in self.encoded]
         labels = [self.vocabulary.label_ids[label] for _, label in self.data.train]
         weights_N = None
         if self.config.objective.class_weights == "balanced":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -40,7 +41,7 @@ class TaggedBatch(SentenceBatch):
     labels_BT: Tensor
     """Label ids, or `NO_LABEL`."""
 
-    @property
+    @cached_property
     def num_targets(self) -> int:
         return self.num_tokens
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from elman.nn.kernels import mkl
-from elman.nn.kernels.adam import FEWEST_NUMBERS, CompiledAdam, merge_rows
+from elman.nn.kernels.adam import FEWEST_NUMBERS, CompiledAdam
+from elman.nn.kernels.lookup import merge_rows
 from elman.train.gradients import clip
 from elman.train.optimisers import OptimiserConfig, build
 
