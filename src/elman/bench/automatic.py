@@ -296,7 +296,7 @@ def measure(
         finally:
             free.put(mine)
         row = {**cell._asdict(), "choice": name, "device": plan.device, "seed": plan.seed, **found}
-        row["by_speed"] = plan.by_speed
+        row |= {"by_speed": plan.by_speed, "train_on": plan.train_on}
         with lock, (out / RUNS_FILE).open("a", encoding="utf-8") as file:
             file.write(dumps(row) + "\n")
         note(f"{cell}: {name}: {found['perplexity']:.3f}, {counted(found['steps'], 'update')}")
