@@ -439,6 +439,7 @@ def _finish(
         "valid_tokens": valid["num_tokens"],
         "steps": progress["step"],
         "best_step": header["step"],
+        **_moment(out, header["step"]),
         "tokens": progress["tokens"],
     }
     note = None
@@ -509,6 +510,14 @@ def _finish(
     log.sync()
     log.close()
     return report
+
+
+def _moment(out: Path, step: int) -> dict[str, Any]:
+    """When the best model was validated; nothing if that report is lost."""
+    for report in read_json_lines(out / METRICS_FILE):
+        if report.get("kind") == "valid" and report["step"] == step:
+            return {"best_epoch": report["epoch"], "best_seconds": report["seconds"]}
+    return {}
 
 
 def _last_sample(out: Path) -> str | None:

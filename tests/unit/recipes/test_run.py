@@ -82,6 +82,22 @@ def test_a_run_ends_with_a_summary(finished: tuple[Path, list[Report]]) -> None:
     assert last.summary["test_tokens"] == len(TEXT)
 
 
+def test_the_summary_says_where_the_best_model_is_from(toy: Path, tmp_path: Path) -> None:
+    """On a text of rare letters, the model gets worse."""
+    rare = tmp_path / "rare.txt"
+    rare.write_text("kvkbkwk" * 30)
+    settings = ["training.validate_every=5", "optimiser.learning_rate=0.1"]
+    asked = config(toy, valid=[str(rare)], settings=parse_overrides(settings))
+    reports = list(train(asked, tmp_path / "run", device="cpu"))
+    best = [r for r in reports if r.kind == "valid" and r.best][-1]
+    assert best.step < 20
+    summary = reports[-1].summary
+    assert summary is not None
+    assert summary["best_step"] == best.step
+    assert summary["best_epoch"] == best.epoch
+    assert summary["best_seconds"] == round(best.seconds, 3) < summary["seconds"]
+
+
 def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> None:
     out, reports = finished
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
