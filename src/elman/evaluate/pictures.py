@@ -61,7 +61,9 @@ def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int)
     )
     top.set_ylabel("unit")
     name = PART_NAMES.get(found.part, found.part)
-    top.set_title(f"{name}, layer {found.layer} of {found.num_layers} (0 is the lowest)")
+    last = found.num_layers - 1
+    among = f" (of 0 to {last}, from the bottom)" if last else ""
+    top.set_title(f"{name}, layer {found.layer}{among}")
     top.set_yticks(range(len(chosen)), [str(unit) for unit in chosen], fontsize="x-small")
     figure.colorbar(shown, ax=top, label=f"value of {found.part}", pad=0.01)
     before = range(len(found.gradient))
