@@ -196,6 +196,8 @@ def _figures(found: dict[str, Any]) -> str:
 
 def _setting(value: Any, usual: Any) -> str:
     """A setting in words; of a group, those that differ from the `usual` ones."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
     if not isinstance(value, dict):
         return str(value)
     if isinstance(usual, dict) and value.get("kind") == usual.get("kind"):

@@ -42,6 +42,8 @@ SAVED_AS = {
     ".pdf": "save it as plain text in UTF-8, such as with pdftotext",
 }
 """Hints for documents of other programs, by suffix."""
+RUN_FILES = ("config.json", "metrics.jsonl")
+"""A folder that has these is that of a run."""
 LONGEST_NAME = 1024
 """What is longer than this and no file is taken for a text."""
 
@@ -293,6 +295,11 @@ def _expand_one(path: str) -> list[Path]:
         return [file for copy in fetch(path) for file in _expand_one(str(copy))]
     file = Path(path).expanduser()
     if file.is_dir():
+        if all((file / name).is_file() for name in RUN_FILES):
+            raise UsageError(
+                f"{path} is a run folder, not a text",
+                "name a text; with --from a run, training goes on from it",
+            )
         inside = sorted(p for p in file.rglob("*") if p.is_file() and not _hidden(p, file))
         if full := [p for p in inside if p.stat().st_size]:
             return full
