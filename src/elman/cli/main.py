@@ -341,7 +341,7 @@ def _usage(error: Exception) -> UsageError:
     """Reword an error of the argument parser."""
     message = str(getattr(error, "format_message", lambda: error)()).strip().rstrip(".")
     context = getattr(error, "ctx", None)
-    hint = f"see {context.command_path if context else 'elman'} --help"
+    hint = f"see {context.command_path} --help" if context else "see --help of the command"
     wrong, command = getattr(error, "option_name", None), getattr(context, "command", None)
     # These messages and hints replace the parser's own.
     if wrong and command:

@@ -84,6 +84,7 @@ def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int)
             bottom.plot(distances, norms, f"C{layer}{style}", marker=".", label=label)
     if any(norm > 0 for layers in found.state_gradients.values() for one in layers for norm in one):
         bottom.set_yscale("log")
+    bottom.xaxis.get_major_locator().set_params(integer=True)
     bottom.set_xlabel(f"distance to token {found.target}, in tokens")
     bottom.set_ylabel("norm of gradient")
     bottom.set_title(f"gradient of {predicted}, for the state after each token")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from elman.base.config import to_dict
 from elman.base.counting import counted
@@ -128,10 +128,10 @@ def _ended(out: Path, config: Any) -> Report | None:
     """The last report of a run that has ended; None if it has not, or is to be longer."""
     if not (out / CONFIG_FILE).is_file() or not (out / METRICS_FILE).is_file():
         return None
-    last = next(reversed(read_json_lines(out / METRICS_FILE)), {})
-    if last.get("kind") != "done":
+    reports = read_json_lines(out / METRICS_FILE)
+    if not reports or reports[-1].get("kind") != "done":
         return None
-    saved = read_config(out)
+    last, saved = reports[-1], cast(Any, read_config(out))
     _check_same(saved, config)
     before, now = saved.training, config.training
     with intact(out / METRICS_FILE):

@@ -61,15 +61,15 @@ def check_run_folder(path: Path) -> None:
             "name the folder that `elman train` wrote, or a model in ARPA format",
         )
     if not path.is_dir():
-        runs = {run.name: str(run) for run in runs_in(path.parent)}
+        beside = {run.name: str(run) for run in runs_in(path.parent)}
         if path.parent == Path():
-            runs = {name: name for name in packaged()} | runs
-        near = closest(path.name, list(runs))
+            beside = {name: name for name in packaged()} | beside
+        near = closest(path.name, beside)
         raise UsageError(
             f"there is no run folder {path}",
             "`elman train` makes one, and `elman models` lists those that come with Elman"
             if near is None
-            else f"did you mean '{runs[near]}'?",
+            else f"did you mean '{beside[near]}'?",
         )
     if not (path / CONFIG_FILE).is_file():
         runs = [str(run) for run in runs_in(path)[:MOST_NAMED]]
