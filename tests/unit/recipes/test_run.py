@@ -278,6 +278,12 @@ def test_resuming_what_was_killed_before_it_saved(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve_resumed(out)
     assert caught.value.hint == f"it holds runs: name one of them, as {out / 'a'}"
+    with pytest.raises(UsageError, match=r"no run to resume in .*elsewhere"):
+        resolve_resumed(out / "elsewhere")
+    (out / "a").rename(out / "elsewhere")
+    with pytest.raises(UsageError) as caught:
+        resolve_resumed(out / "elsewher")
+    assert caught.value.hint == f"did you mean '{out / 'elsewhere'}'?"
 
 
 def test_a_lost_train_state_does_not_start_a_trained_run_again(copy: Path, toy: Path) -> None:
