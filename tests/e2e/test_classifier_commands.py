@@ -87,6 +87,24 @@ def test_classify_lines_and_tables(classifier: Path, elman: Elman, tmp_path: Pat
     assert elman("classify", classifier, "--json", stdin="").json == []
 
 
+def test_the_column_of_texts_is_that_of_training(elman: Elman, tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in TOY_LABELLED.splitlines()]
+    table, alone = tmp_path / "toy.csv", tmp_path / "alone.csv"
+    table.write_text("label,remark\n" + "".join(f'{a},"{b}"\n' for a, b in rows))
+    out = tmp_path / "run"
+    columns = ("--column", "label", "--text-column", "remark")
+    elman("train", "classifier", table, "--out", out, "--steps", 2, *columns, *SMALL).ok()
+    alone.write_text("remark,written_by_a_person\ngood book," + "x" * 80 + "\n")
+    assert [row["text"] for row in elman("classify", out, alone, "--json").json] == ["good book"]
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9\n")
+    refused = elman("classify", out, tmp_path / "bad.txt")
+    assert refused.code == 1
+    assert refused.out == ""  # no header above nothing
+    wrong = elman("train", "classifier", table, "--column", "remark", *SMALL).error
+    assert "hardly any label occurs twice" in wrong[0]
+    assert "--text-column" in wrong[1]
+
+
 def test_the_library_opens_it(classifier: Path, table: Path) -> None:
     handle = library.load(classifier, device="cpu")
     assert isinstance(handle, library.Classifier)

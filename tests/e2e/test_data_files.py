@@ -98,6 +98,13 @@ def test_mistakes_are_explained(elman: Elman, jsonl: Path) -> None:
     sheet.write_text("rating,comment\n5,good\n", encoding="utf-8")
     said = elman("train", "ngram", sheet, "--out", jsonl.with_name("plain"))
     assert f"{sheet} is read as plain text: --column NAME reads a table" in said.err
+    said = elman("evaluate", jsonl.with_name("plain"), sheet).ok()
+    assert f"{sheet} is read as plain text: --column NAME reads a table" in said.err
+    message, hint = elman("evaluate", jsonl.with_name("plain"), sheet, "--column").error
+    assert (message, hint) == (
+        "option '--column' requires an argument",
+        "see --help of the command",
+    )
     plain = jsonl.with_name("plain.log")
     plain.write_text("some text\n", encoding="utf-8")
     message, hint = elman("train", "lm", plain, "--column", "body").error

@@ -65,6 +65,8 @@ def test_compare(elman: Elman, toy: Path, tmp_path: Path) -> None:
     header, best, *_ = compared.out.splitlines()
     assert header.split()[:2] == ["run", "order"]
     assert best.split()[0].endswith("order-3")
+    told = elman("compare", tmp_path / "runs", toy, tmp_path, "--json").ok().err
+    assert told == f"· left out, as they are no run folders: {toy}, {tmp_path}\n"
     rows = elman("compare", tmp_path / "runs", "--json").ok().json
     assert [row["settings"] for row in rows] == [{"model.order": 3}, {"model.order": 2}]
     assert rows[0]["figures"]["perplexity"] < rows[1]["figures"]["perplexity"]

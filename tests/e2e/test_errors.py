@@ -186,6 +186,10 @@ def test_run_folders_nearby_are_named(elman: Elman, model: Path) -> None:
     )
 
 
+def test_packaged_models_nearby_are_named(elman: Elman) -> None:
+    assert "did you mean 'word-lstm'?" in sentence_of(elman("info", "word-lst"), 2)
+
+
 def test_missing_and_wrong_run_folders(elman: Elman, tmp_path: Path) -> None:
     assert "nowhere" in sentence_of(elman("info", tmp_path / "nowhere"), 2)
     assert "is not a run folder" in sentence_of(elman("info", tmp_path), 2)

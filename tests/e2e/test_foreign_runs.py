@@ -32,7 +32,8 @@ def foreign(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def test_resuming_asks_before_it_reads(foreign: Path, elman: Elman) -> None:
     before = {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()}
-    train = ("train", "lm", "--out", foreign, "--resume", "--device", "cpu")
+    longer = ("--resume", "--steps", 41, "--device", "cpu")
+    train = ("train", "lm", "--out", foreign, *longer)
     text = read_json(foreign / "config.json")["data"]["train"][0]
     message, hint = elman(*train).error
     assert text in message
@@ -40,8 +41,8 @@ def test_resuming_asks_before_it_reads(foreign: Path, elman: Elman) -> None:
     assert {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()} == before
     shutil.copytree(foreign, foreign.parent / "named")
     elman(*train, "--trust-data").ok()
-    elman("train", "lm", text, "--out", foreign.parent / "named", "--resume").ok()
-    elman(*train).ok()  # now it is a run of this user
+    elman("train", "lm", text, "--out", foreign.parent / "named", *longer).ok()
+    elman(*train[:-3], 42, "--device", "cpu").ok()  # now it is a run of this user
 
 
 def test_trust_needs_something_to_trust(toy: Path, elman: Elman) -> None:

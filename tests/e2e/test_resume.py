@@ -38,7 +38,7 @@ SETTINGS = (
 )
 Elman = Callable[..., Any]
 SHARES = {"validation_share", "saving_share"}
-NOT_COMPARED = {"seconds", "seconds_left", "tokens_per_second", "out", *SHARES}
+NOT_COMPARED = {"seconds", "best_seconds", "seconds_left", "tokens_per_second", "out", *SHARES}
 """Fields that depend on the clock and the folder."""
 KILLS_ITSELF = """
 import os, signal, sys

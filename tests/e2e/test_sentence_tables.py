@@ -60,6 +60,7 @@ def test_other_columns_are_carried_through(elman: Elman, counted: Path, file: An
     whole = elman("score", counted, table, "--column", "sentence", "--unit", "line", "--json").json
     assert [row["subject"] for row in whole] == ["p0", "p1"]
     assert [row["sentence"] for row in whole] == list(SENTENCES)
+    assert "region" not in whole[0]
     assert whole[0]["surprisal"] == pytest.approx(math.fsum(expected[:5]))
 
 
@@ -264,6 +265,37 @@ def test_wrong_pairs_are_refused(
     found = elman("pairs", counted, table, *options)
     assert found.code == 2
     assert any(part in found.error[1] for part in hint.split("|"))
+
+
+def test_rows_without_a_sentence_are_counted(elman: Elman, counted: Path, file: Any) -> None:
+    table = file("t.csv", f'item,sentence\n1,"{SENTENCES[0]}"\n2, \n3,\n')
+    found = elman("score", counted, table, "--column", "sentence").ok()
+    assert found.err.startswith("· 2 of 3 rows have no sentence, and are left out\n")
+    assert {row["item"] for row in rows(found.out)} == {"1"}
+    lines = file("t.txt", f"{SENTENCES[0]}\n\n{SENTENCES[1]}\n")
+    assert "no sentence" not in elman("score", counted, lines, "--spillover", 1).ok().err
+
+
+def test_a_missing_region_is_named_with_those_that_there_are(
+    elman: Elman, counted: Path, file: Any
+) -> None:
+    table = file("t.csv", "good,bad\nthe / student,the / book\n")
+    asked = ("pairs", counted, table, "--separator", "/", "--region", 3)
+    assert elman(*asked).error == ("no sentence has the region '3'", "choose one of: 1, 2")
+
+
+def test_one_item_has_no_interval(elman: Elman, counted: Path, file: Any) -> None:
+    found = elman("pairs", counted, file("t.csv", "good,bad\nthe student,the book\n")).ok()
+    assert "inf" not in found.out
+    assert found.out.splitlines()[1].endswith("none")
+    assert found.err.splitlines()[-1] == "· one item has no interval of the difference"
+
+
+def test_models_are_opened_before_sentences_are_read(
+    elman: Elman, counted: Path, file: Any
+) -> None:
+    found = elman("score", counted, file("t.csv", CSV), "--column", "sentence", "--with", "nomodel")
+    assert found.err.startswith("error: there is no run folder nomodel\n")
 
 
 def test_pairs_with_one_half_are_no_pairs(elman: Elman, counted: Path, file: Any) -> None:

@@ -369,6 +369,8 @@ def test_models_without_the_ability_are_refused(live: Live) -> None:
         status, answer = call(live, path, {"text": "a"})
         assert status == 400
         assert "no served model can" in answer["error"]["message"]
+    _, answer = call(live, "/v1/inside", {"model": "counted", "text": "a"})
+    assert answer["error"]["message"].startswith("the model 'counted' cannot be looked into; ask ")
 
 
 class Fake:

@@ -552,6 +552,8 @@ def test_malformed_requests_are_refused_in_words(live: Live) -> None:
         answer = head(live, data)
         assert answer.startswith(b"HTTP/1.1 4"), data
         assert set(json.loads(answer.split(b"\r\n\r\n")[1])["error"]) == ERROR_FIELDS
+    answer = head(live, post + b"Content-Length: 2\r\n\r\n{x")
+    assert b'"message":"the body is not JSON"' in answer
     upgrade = b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
     answer = head(live, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
     assert answer.startswith(b"HTTP/1.1 200 ")

@@ -37,7 +37,9 @@ def compare(
     """
     from elman.tasks.comparing import compare as compare_runs
 
-    found = compare_runs(runs)
+    found, others = compare_runs(runs)
+    if others:
+        talk_notes([f"left out, as they are no run folders: {', '.join(map(str, others))}"])
     if json:
         result_json([vars(run) for run in found])
         return

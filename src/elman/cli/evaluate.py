@@ -123,7 +123,7 @@ def evaluate(
     from elman.api import LM, load
     from elman.evaluate.pictures import check_suffix
     from elman.text.converting import check_column, utf8_files
-    from elman.text.records import TEXT
+    from elman.text.records import TEXT, plain_sheets
 
     drawn = [value for one, value in of_tasks.items() if one.draw is not None]
     for path in filter(None, [curve, *drawn]):  # before what may take minutes
@@ -188,6 +188,7 @@ def evaluate(
             texts, data = data, utf8_files(data, column=column or TEXT)
             if not found:  # the files of the first model are those that were typed
                 check_column(column, texts, data)
+                talk_notes(plain_sheets(data))
         evaluation = evaluations[name] = handle.evaluate(data, **given)
         talk_notes(_notes(evaluation))
         exact = None

@@ -23,6 +23,7 @@ from elman.terminal.console import (
     size,
     spoken,
     table,
+    talk_notes,
 )
 from elman.terminal.options import Device, Json, Model, option
 
@@ -48,7 +49,7 @@ def info(
     ] = None,
     verify: Annotated[
         bool,
-        option(None, "Read every file of a run folder whole, and compare it with its checksums."),
+        option(None, "Read every file of a run folder, and compare it with its checksums."),
     ] = False,
     device: Device = "auto",
     json: Json = False,
@@ -87,15 +88,19 @@ def _verify(path: Path, json: bool) -> None:
     """Print a line per file; raise an error at the end if one is damaged."""
     from elman.tasks.verifying import verify_run
 
-    damaged = []
+    damaged, unchecked = [], False
     for found in verify_run(path):
         if found.state == "damaged":
             damaged.append(found.file)
+        unchecked |= found.state == "unchecked"
         if json:
             result_json(asdict(found))
         else:
             name = "all files together" if found.file == "." else found.file
             result(f"{found.state:9}  {name}{f': {found.problem}' if found.problem else ''}")
+    if unchecked:
+        what = "it can be read, but nothing was recorded to compare it with"
+        talk_notes([f"unchecked: {what} (a file of yours, or of an earlier version)"])
     if damaged:
         raise ElmanError(
             f"{path} is damaged", "restore the files from a copy, or train the model again"
@@ -191,6 +196,8 @@ def _figures(found: dict[str, Any]) -> str:
 
 def _setting(value: Any, usual: Any) -> str:
     """A setting in words; of a group, those that differ from the `usual` ones."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
     if not isinstance(value, dict):
         return str(value)
     if isinstance(usual, dict) and value.get("kind") == usual.get("kind"):

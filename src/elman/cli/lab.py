@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from math import inf
+from math import inf, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ from elman.terminal.options import Device, Json, argument, option
 if TYPE_CHECKING:
     from elman.lab.experiment import Experiment, Row
     from elman.lab.results import Result
+    from elman.lab.verdicts import Finding
 
 app = typer.Typer(help="Test claims about recurrent networks by experiment.", no_args_is_help=False)
 
@@ -203,7 +204,7 @@ def _show(experiment: Experiment, found: Result) -> None:
             each.question,
             number(each.prediction),
             f"{number(each.mean)} {each.unit}".rstrip(),
-            f"{number(each.low)} to {number(each.high)}",
+            _interval(each),
             each.rule,
             each.verdict,
         )
@@ -213,8 +214,16 @@ def _show(experiment: Experiment, found: Result) -> None:
     knob = f", {experiment.knob.name} {found.knob}"
     ran = f"{counted(len(found.seeds), 'seed')}{knob}, {duration(found.seconds)}"
     result(f"\n{found.verdict} ({ran})")
+    if len(found.seeds) == 1:
+        talk("one seed has no interval: give two or more --seeds")
     if found.knob == experiment.knob.default:
         talk(f"break it: elman lab run {experiment.id} --knob {experiment.knob.broken}")
+
+
+def _interval(finding: Finding) -> str:
+    if isinf(finding.low) and isinf(finding.high):
+        return "none"
+    return f"{number(finding.low)} to {number(finding.high)}"
 
 
 class _Progress:

@@ -76,6 +76,8 @@ REWORDED = {
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
 }
 """Messages of the parser, and ours."""
+CHOICE = r"Invalid value for '(\S+)': (?:Value error, )?('.*') is not one of (.*?)\.?"
+QUOTE = "'"
 
 OUT_OF_MEMORY = ElmanError(
     "the memory of this machine is exhausted",
@@ -339,7 +341,7 @@ def _usage(error: Exception) -> UsageError:
     """Reword an error of the argument parser."""
     message = str(getattr(error, "format_message", lambda: error)()).strip().rstrip(".")
     context = getattr(error, "ctx", None)
-    hint = f"see {context.command_path if context else 'elman'} --help"
+    hint = f"see {context.command_path} --help" if context else "see --help of the command"
     wrong, command = getattr(error, "option_name", None), getattr(context, "command", None)
     # These messages and hints replace the parser's own.
     if wrong and command:
@@ -349,6 +351,10 @@ def _usage(error: Exception) -> UsageError:
         wrong = message.split("'")[1]
         message = f"there is no command '{context.command_path} {wrong}'"
         hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
+    if choice := re.fullmatch(CHOICE, message):
+        return UsageError(
+            f"{choice[1]} cannot be {choice[2]}", f"choose one of: {choice[3].replace(QUOTE, '')}"
+        )
     for theirs, ours in REWORDED.items():
         message = re.sub(theirs, ours, message)
     return UsageError(message[:1].lower() + message[1:], hint)

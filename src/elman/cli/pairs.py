@@ -115,6 +115,7 @@ def pairs(
         asked = Asked(unit=unit, policies=policies)
         found = _Found()
         for sentence, row in measure(items(), readers, asked):
+            found.regions[row.get("region", "")] = None
             if region is None or row["region"] == region:
                 surprisals = [row[f"surprisal{reader.suffix}"] for reader in readers]
                 found.add(**sentence.carried, surprisals=surprisals)
@@ -125,6 +126,8 @@ def pairs(
     result(table(*_rows(contrasts, Policies(**policies).base)))
     if any(one.ties for one in contrasts):
         talk_notes(["ties are equally surprising sentences; they count as half"])
+    if any(one.items == 1 for one in contrasts):
+        talk_notes(["one item has no interval of the difference"])
     talk_notes(found.notes)
 
 
@@ -172,6 +175,7 @@ class _Found:
     def __init__(self) -> None:
         self.groups: dict[str, None] = {}
         self.conditions: dict[str, None] = {}
+        self.regions: dict[str, None] = {}
         self.notes: list[str] = []
         self._values: dict[tuple[int, str, Any, str], _Means] = {}
         self._keys: dict[tuple[str, Any], None] = {}
@@ -189,9 +193,11 @@ class _Found:
     ) -> list[Contrast]:
         from elman.evaluate.pairs import contrast
 
+        if not self.conditions and region is not None:
+            known = list(self.regions)
+            raise UsageError(f"no sentence has the region '{region}'", nearest(region, known))
         if not self.conditions:
-            what = "no sentences" if region is None else f"no region '{region}'"
-            raise ElmanError(f"the table has {what}", "check the names of the columns and regions")
+            raise ElmanError("the table has no sentences", "check the names of the columns")
         names = list(self.conditions)
         first = names[0] if expected is None else expected
         if first not in names:
@@ -246,7 +252,9 @@ def _rows(contrasts: list[Contrast], base: str) -> tuple[list[tuple[Any, ...]], 
             f"{one.accuracy:.1%}",
             f"{one.accuracy_low:.1%} to {one.accuracy_high:.1%}",
             f"{one.difference:.3f}",
-            f"{one.low:.3f} to {one.high:.3f}",
+            "none"
+            if math.isinf(one.low) and math.isinf(one.high)
+            else f"{one.low:.3f} to {one.high:.3f}",
         )
         for one in contrasts
     ]

@@ -241,6 +241,12 @@ def _score_sentences(
                     stripped = (text.strip() for text in texts)
                     yield Item({}, number, list(zip(names, stripped, strict=True)))
 
+        if (column or regions) and unit != "region":
+            texts = [bool(item.text) for item in items()]
+            if missing := texts.count(False):
+                what = f"{missing:,} of {counted(len(texts), 'row')}"
+                has = "has no sentence, and is" if missing == 1 else "have no sentence, and are"
+                talk_notes([f"{what} {has} left out"] if missing < len(texts) else [])
         readers = open_readers(models, file, items, device=device, as_is=as_is, label=label)
         rows = measure(items(), readers, asked)
         first = list(islice(rows, 1))

@@ -123,8 +123,8 @@ def open_readers(
         raise no_sentences(file)
     readers = []
     suffixes = _suffixes(models)
-    for name, suffix in zip(models, suffixes, strict=True):
-        lm = load(name, device=device, kind=LM, label=label)
+    opened_models = [load(name, device=device, kind=LM, label=label) for name in models]
+    for name, lm, suffix in zip(models, opened_models, suffixes, strict=True):
         texts = [item.text for item in islice(items(), SAMPLE_LINES)]
         tokenizer = lm.tokenizer if as_is else lm.fitted(texts)
         notes = [*reading_notes(tokenizer.reads_as), *lm.notes]

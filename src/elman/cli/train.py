@@ -42,9 +42,13 @@ if TYPE_CHECKING:
 
 COUNTS = (
     *("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov"),
-    *("seconds", "validation_share", "saving_share"),
+    *("seconds", "validation_share", "saving_share", "best_epoch", "best_seconds"),
 )
 """Entries of a summary that are amounts, not figures of quality."""
+
+
+OVERFITS = 1 / 3
+"""If at least this share of a run came after the best model, the summary says what to try."""
 
 
 class TrainCommands(typer.core.TyperGroup):
@@ -311,6 +315,21 @@ def _time(summary: dict[str, Any]) -> str:
     return console.duration(summary["seconds"]) + "".join(shares)
 
 
+def best_model(summary: dict[str, Any]) -> str | None:
+    """Say from where in the run the saved model is; None if it is the last one."""
+    best, steps = summary.get("best_step"), summary["steps"]
+    if best is None or best == steps:
+        return None
+    if best == 0:
+        return "the one at the start: training did not improve it on the validation text"
+    told = f"after {number(best)} of {number(steps)} updates"
+    if "best_seconds" in summary:
+        told += f", at {console.duration(summary['best_seconds'])}"
+    if steps - best < OVERFITS * steps:
+        return told
+    return f"{told}; training longer did not help: try a shorter run, more dropout or more text"
+
+
 def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = []
     for prefix, name in (("", "validation"), ("test_", "test")):
@@ -324,6 +343,8 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         from elman.runs.card import told_change
 
         rows.append((f"validation text of {earlier['run']}", told_change(earlier)))
+    if told := best_model(summary):
+        rows.append(("saved model", told))
     return [
         *rows,
         ("updates", number(summary["steps"])),

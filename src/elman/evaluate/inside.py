@@ -226,7 +226,10 @@ def parts_of(model: RecurrentLM, layer: int) -> list[str]:
     number = num_layers(model)
     if not 0 <= layer < number:
         raise UsageError(
-            f"the model has no layer {layer}", f"layers go from 0 to {number - 1}, from the bottom"
+            f"the model has no layer {layer}",
+            f"layers go from 0 to {number - 1}, from the bottom"
+            if number > 1
+            else "its only layer is 0",
         )
     cell = cast(RecurrentLayer, model.stack.layers[layer]).cell
     return [*cell.state_sizes, *_gate_letters(cell)]

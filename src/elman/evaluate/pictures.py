@@ -61,7 +61,9 @@ def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int)
     )
     top.set_ylabel("unit")
     name = PART_NAMES.get(found.part, found.part)
-    top.set_title(f"{name}, layer {found.layer} of {found.num_layers} (0 is the lowest)")
+    last = found.num_layers - 1
+    among = f" (of 0 to {last}, from the bottom)" if last else ""
+    top.set_title(f"{name}, layer {found.layer}{among}")
     top.set_yticks(range(len(chosen)), [str(unit) for unit in chosen], fontsize="x-small")
     figure.colorbar(shown, ax=top, label=f"value of {found.part}", pad=0.01)
     before = range(len(found.gradient))
@@ -82,6 +84,7 @@ def draw_inside(found: Inside, labels: Sequence[str], path: Path, *, units: int)
             bottom.plot(distances, norms, f"C{layer}{style}", marker=".", label=label)
     if any(norm > 0 for layers in found.state_gradients.values() for one in layers for norm in one):
         bottom.set_yscale("log")
+    bottom.xaxis.get_major_locator().set_params(integer=True)
     bottom.set_xlabel(f"distance to token {found.target}, in tokens")
     bottom.set_ylabel("norm of gradient")
     bottom.set_title(f"gradient of {predicted}, for the state after each token")

@@ -159,9 +159,8 @@ def _item_rows(
             groups.append((region, first.text, of_models))
     for index, (region, text, of_models) in enumerate(groups, start=1):
         row: dict[str, Any] = {"line": item.line}
-        if several:
-            row["region"] = region
         if asked.unit != "line":
+            row |= {"region": region} if several else {}
             row |= {"index": index, "text": text}
         for reader, rows in zip(readers, of_models, strict=True):
             values = _summed(rows, asked)

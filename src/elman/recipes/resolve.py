@@ -27,7 +27,7 @@ from elman.base.config import (
     without_unknown,
     without_unread,
 )
-from elman.base.errors import UsageError
+from elman.base.errors import UsageError, closest
 from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
 from elman.runs.run_folder import CONFIG_FILE, runs_in
@@ -116,6 +116,8 @@ def resolve_resumed(
 ) -> Resolved:
     """Resolve the configuration to resume the run in `out`, possibly with another length."""
     if out.is_dir() and not (out / CONFIG_FILE).is_file() and not runs_in(out):
+        raise nothing_to_resume(out)
+    if not out.exists() and closest(out.name, [run.name for run in runs_in(out.parent)]) is None:
         raise nothing_to_resume(out)
     saved = read_config(out)
     task = task_named(saved.task)

@@ -15,11 +15,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from elman.base.config import flat, to_dict
 from elman.base.counting import counted
-from elman.base.documents import read_json_lines, sealed_page
+from elman.base.documents import intact, read_json_lines, sealed_page
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import make_folder, write_text
 from elman.base.launch import launch
@@ -95,6 +95,11 @@ def train(
     started = clock() if started is None else started
     task = task_named(config.task)
     fit = task.fit
+    if fit is None and resume:
+        ended = ranks.from_leader(lambda: _ended(out, config))
+        if ended is not None:
+            yield from (ended,) if ranks.is_leader else ()
+            return
     if fit is None:
         imported("torch")  # Ctrl-C ends an import at once, unless files are being written
     if not ranks.is_leader:
@@ -117,6 +122,33 @@ def train(
                     aside.drop()  # training has begun
                 follow()
                 yield report
+
+
+def _ended(out: Path, config: Any) -> Report | None:
+    """The last report of a run that has ended; None if it has not, or is to be longer."""
+    if not (out / CONFIG_FILE).is_file() or not (out / METRICS_FILE).is_file():
+        return None
+    reports = read_json_lines(out / METRICS_FILE)
+    if not reports or reports[-1].get("kind") != "done":
+        return None
+    last, saved = reports[-1], cast(Any, read_config(out))
+    _check_same(saved, config)
+    before, now = saved.training, config.training
+    with intact(out / METRICS_FILE):
+        done = {"steps": last["step"], "epochs": last["epoch"], "minutes": last["seconds"] / 60}
+        unit = next(unit for unit in done if getattr(now, unit) is not None)
+        is_longer = getattr(now, unit) > max(done[unit], getattr(before, unit) or 0)
+        if is_longer or now.patience != before.patience:
+            return None
+        updates = counted(last["step"], "update")
+        note = f"the run is already finished ({updates}): nothing was changed"
+        return Report(
+            kind="done",
+            step=last["step"],
+            seconds=last["seconds"],
+            note=f"{note}; with more --{unit} it goes on",
+            summary={**last["summary"], "out": str(out)},
+        )
 
 
 def _run_files() -> list[str]:
@@ -398,6 +430,7 @@ def _finish(
         "valid_tokens": valid["num_tokens"],
         "steps": progress["step"],
         "best_step": header["step"],
+        **_moment(out, header["step"]),
         "tokens": progress["tokens"],
     }
     note = None
@@ -451,6 +484,7 @@ def _finish(
     report = Report(
         kind="done",
         step=progress["step"],
+        epoch=trainable.batches.epoch,
         tokens=progress["tokens"],
         valid_loss=valid["nats_per_token"],
         valid_perplexity=summary.get("perplexity"),
@@ -467,6 +501,14 @@ def _finish(
     log.sync()
     log.close()
     return report
+
+
+def _moment(out: Path, step: int) -> dict[str, Any]:
+    """When the best model was validated; nothing if that report is lost."""
+    for report in read_json_lines(out / METRICS_FILE):
+        if report.get("kind") == "valid" and report["step"] == step:
+            return {"best_epoch": report["epoch"], "best_seconds": report["seconds"]}
+    return {}
 
 
 def _last_sample(out: Path) -> str | None:

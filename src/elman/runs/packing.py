@@ -250,6 +250,8 @@ def _in_order(files: Sequence[Path]) -> list[Path]:
     found: dict[tuple[str, int], dict[int, Path]] = {}
     for file in files:
         match = _PART.fullmatch(file.name)
+        if not file.exists():
+            raise UsageError(f"{file} does not exist", _WHAT_TO_NAME)
         if match is None:
             raise UsageError(f"{file} is not a part", "parts are called NAME.1-of-3")
         found.setdefault((match[1], int(match[3])), {})[int(match[2])] = file

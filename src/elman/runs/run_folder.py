@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from elman.base.config import to_dict
 from elman.base.documents import write_json
 from elman.base.errors import ElmanError, UsageError, closest
+from elman.runs.packaged import packaged
 from elman.runs.run_config import FORMAT, RunConfig
 from elman.tokens.tokenizer import TOKENIZER_FILE as TOKENIZER_FILE
 from elman.tokens.tokenizer import TOKENIZER_FILES as TOKENIZER_FILES
@@ -60,10 +61,15 @@ def check_run_folder(path: Path) -> None:
             "name the folder that `elman train` wrote, or a model in ARPA format",
         )
     if not path.is_dir():
-        near = closest(path.name, [run.name for run in runs_in(path.parent)])
+        beside = {run.name: str(run) for run in runs_in(path.parent)}
+        if path.parent == Path():
+            beside = {name: name for name in packaged()} | beside
+        near = closest(path.name, beside)
         raise UsageError(
             f"there is no run folder {path}",
-            "`elman train` makes one" if near is None else f"did you mean '{path.parent / near}'?",
+            "`elman train` makes one, and `elman models` lists those that come with Elman"
+            if near is None
+            else f"did you mean '{beside[near]}'?",
         )
     if not (path / CONFIG_FILE).is_file():
         runs = [str(run) for run in runs_in(path)[:MOST_NAMED]]

@@ -23,8 +23,11 @@ export const desk = {
 
 const SIGNED = new Set(["h", "c", "g"]);
 
+// The number of a layer, from 0 at the bottom, as in the command, Python and HTTP.
+const place = (i, layers) => (layers === 1 ? "0, the only one" : i === 0 ? "0, the lowest" : i === layers - 1 ? `${i}, the highest` : `${i}`);
+
 export async function render(root, { desk, models, params, remember }) {
-  const layer = choice({ label: "Layer", name: "layer", options: [[params.get("layer") ?? "0", "1"]], value: params.get("layer") ?? "0", onchange: () => { unit = null; run(); } });
+  const layer = choice({ label: "Layer", name: "layer", options: [[params.get("layer") ?? "0", params.get("layer") ?? "0"]], value: params.get("layer") ?? "0", onchange: () => { unit = null; run(); } });
   const part = choice({ label: "Part", name: "part", options: [[params.get("part") ?? "h", "output h"]], value: params.get("part") ?? "h", onchange: () => run() });
   const units = choice({ label: "Units", name: "units", options: [["16", "16 that change most"], ["32", "32 that change most"], ["64", "64 that change most"]], value: params.get("units") ?? "32", onchange: () => run() });
   const picture = h("section", { class: "card", "aria-label": "Units over the text" });
@@ -62,7 +65,7 @@ export async function render(root, { desk, models, params, remember }) {
       if (error.status === 400 && (target !== null || layer.value !== "0" || part.value !== "h")) {
         // Another model or a shorter text may lack the layer, part or token: start again with defaults.
         target = unit = at = null;
-        fill(layer, [["0", "1"]], "0");
+        fill(layer, [["0", "0"]], "0");
         fill(part, [["h", "output h"]], "h");
         return void run();
       }
@@ -72,7 +75,7 @@ export async function render(root, { desk, models, params, remember }) {
     }
     if (mine !== turn) return;
     answer = found;
-    fill(layer, Array.from({ length: answer.layers }, (_, i) => [`${i}`, `${i + 1} of ${answer.layers}`]), `${answer.layer}`);
+    fill(layer, Array.from({ length: answer.layers }, (_, i) => [`${i}`, place(i, answer.layers)]), `${answer.layer}`);
     fill(part, answer.parts.map((p) => [p.part, p.name]), answer.part);
     unit ??= answer.units[0];
     showUnits();
@@ -97,7 +100,7 @@ export async function render(root, { desk, models, params, remember }) {
     const scale = SIGNED.has(answer.part)
       ? h("div", { class: "scale" }, "−", h("i", { style: "background:linear-gradient(to right, rgb(var(--cold)), transparent, rgb(var(--hot)))" }), "+")
       : h("div", { class: "scale" }, "0 closed", h("i", { style: "background:linear-gradient(to right, transparent, rgb(var(--hot)))" }), "1 open");
-    picture.replaceChildren(h("div", { class: "row between" }, h("h2", {}, `${name}, layer ${answer.layer + 1}`), scale), map, readout);
+    picture.replaceChildren(h("div", { class: "row between" }, h("h2", {}, `${name}, layer ${answer.layer}`), scale), map, readout);
   }
 
   // Colour the text by one unit, and draw its cell.

@@ -132,7 +132,8 @@ export async function render(root, { params, remember }) {
   // A line on how far a run is; empty for a model of counts.
   function about(run) {
     const last = run.reports.at(-1);
-    const speed = run.reports.findLast((r) => r.tokens_per_second)?.tokens_per_second;
+    // Of a finished run that of the whole, as the command prints it.
+    const speed = last?.summary?.tokens_per_second ?? run.reports.findLast((r) => r.tokens_per_second)?.tokens_per_second;
     const parts = [];
     if (last?.step) parts.push(`${short(last.step)} updates`);
     if (speed) parts.push(`${short(speed)} tokens a second`);

@@ -36,24 +36,33 @@ class ComparedRun:
     finished: bool
 
 
-def run_folders(names: Sequence[str | Path]) -> list[Path]:
-    """The run folders among `names`, and those inside folders of runs."""
+def run_folders(names: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
+    """The run folders among `names`, and those inside folders of runs; and what is neither."""
     found: dict[Path, None] = {}
+    others = []
     for path in map(Path, names):
         inside = [] if (path / CONFIG_FILE).is_file() else runs_in(path)
         if not inside:
             if len(names) > 1 and path.exists() and not (path / CONFIG_FILE).is_file():
-                continue  # of runs/*, what is no run
+                others.append(path)  # of runs/*, what is no run
+                continue
             check_run_folder(path)
         found |= dict.fromkeys(inside or [path])
     if not found:
         raise UsageError("none of these is a run folder", "`elman train` makes run folders")
-    return list(found)
+    return list(found), others
 
 
-def compare(names: Sequence[str | Path]) -> list[ComparedRun]:
-    """Compare runs, given by folder or by a folder of runs; the best first, where that is clear."""
-    paths = run_folders(names)
+def compare(names: Sequence[str | Path]) -> tuple[list[ComparedRun], list[Path]]:
+    """Compare runs, given by folder or by a folder of runs; the best first, where that is clear.
+
+    Also return which of the names are no runs.
+    """
+    paths, others = run_folders(names)
+    return _in_order(paths), others
+
+
+def _in_order(paths: Sequence[Path]) -> list[ComparedRun]:
     each = [flat(to_dict(read_config(path))) for path in paths]
     every = {name: None for settings in each for name in settings}
     differ = [

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 """Interval of lines if stderr is not a terminal."""
+SECONDS_BETWEEN_SAMPLES = 20.0
+"""Interval of samples; the last one is shown at the end."""
 SECONDS_BETWEEN_BARS = 0.3
 """Interval of updates in a notebook."""
 
@@ -26,6 +28,10 @@ class Progress:
     def __init__(self) -> None:
         self._display = display()
         self._valid = ""
+        self._sampled: float | None = None
+        """When a sample was last shown."""
+        self._unseen: Report | None = None
+        """The last sample, if it was not shown."""
 
     def __enter__(self) -> Progress:
         return self
@@ -44,9 +50,21 @@ class Progress:
         elif report.kind == "valid":
             self._valid = f"valid {_figures(report)[0].rpartition(' ')[2]}"
             self._display.say(valid_line(report))
-            if report.sample:
-                self._display.say(_indented(report.sample))
+            self._sample(report)
+        elif report.kind == "done" and self._unseen is not None:
+            self._display.say(f"text by the model after step {self._unseen.step:,}:")
+            self._display.say(_indented(self._unseen.sample or ""))
         self.notes(filter(None, [report.note]))
+
+    def _sample(self, report: Report) -> None:
+        if not report.sample:
+            return
+        now = time.monotonic()
+        if self._sampled is not None and now - self._sampled < SECONDS_BETWEEN_SAMPLES:
+            self._unseen = report
+            return
+        self._sampled, self._unseen = now, None
+        self._display.say(_indented(report.sample))
 
 
 def display() -> Display:

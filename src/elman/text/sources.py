@@ -36,6 +36,14 @@ Paths = str | Path | Iterable[str | Path]
 BLOCK_SIZE = 1 << 22
 """Default size of a block in bytes. A line longer than a block is cut."""
 
+SAVED_AS = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as CSV in UTF-8, in the program it is of"),
+    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf"), "save it as plain text in UTF-8"),
+    ".pdf": "save it as plain text in UTF-8, such as with pdftotext",
+}
+"""Hints for documents of other programs, by suffix."""
+RUN_FILES = ("config.json", "metrics.jsonl")
+"""A folder that has these is that of a run."""
 LONGEST_NAME = 1024
 """What is longer than this and no file is taken for a text."""
 
@@ -75,7 +83,8 @@ class Block:
         if (nul := self.data.find(b"\0")) >= 0:
             raise ElmanError(
                 f"{self.path} is not a text file: line {self._line(nul)} holds a NUL byte",
-                "name a text file in UTF-8; compressed ones must end in .gz or .zst",
+                SAVED_AS.get(self.path.suffix.lower())
+                or "name a text file in UTF-8; compressed ones must end in .gz or .zst",
             )
         try:
             return self.data.decode("utf-8")
@@ -286,6 +295,11 @@ def _expand_one(path: str) -> list[Path]:
         return [file for copy in fetch(path) for file in _expand_one(str(copy))]
     file = Path(path).expanduser()
     if file.is_dir():
+        if all((file / name).is_file() for name in RUN_FILES):
+            raise UsageError(
+                f"{path} is a run folder, not a text",
+                "name a text; with --from a run, training goes on from it",
+            )
         inside = sorted(p for p in file.rglob("*") if p.is_file() and not _hidden(p, file))
         if full := [p for p in inside if p.stat().st_size]:
             return full

@@ -164,8 +164,15 @@ def _quoted(path: Path, lines: Iterator[str], mark: str) -> Iterator[tuple[int, 
         except csv.Error as error:
             if "field limit" in str(error):
                 raise too_long(f"a field of {path}, line {number}", longest_line()) from error
+            if "new-line character" in str(error):
+                raise ElmanError(
+                    f"{path} ends its lines with CR alone, as old Macs do",
+                    "convert it: tr '\\r' '\\n' < OLD > NEW",
+                ) from error
+            unclosed = "unexpected end of data" in str(error)
+            what = "a quotation mark is not closed" if unclosed else str(error)
             raise ElmanError(
-                f"{path}, line {number}: {error}", "double the quotation marks inside a text"
+                f"{path}, line {number}: {what}", "double the quotation marks inside a text"
             ) from error
         if cells is None:
             return

@@ -21,6 +21,9 @@ def open_tab(live: Live, page: Any, **params: object) -> None:
 
 def test_units_and_gradients(live: Live, page: Any) -> None:
     open_tab(live, page, model="words")
+    # Layers are numbered from 0, as in the command, Python and HTTP.
+    assert "layer 0" in page.inner_text("section[aria-label='Units over the text'] h2")
+    assert page.locator("#control-layer option").all_inner_texts() == ["0, the only one"]
     page.focus("canvas")
     page.keyboard.press("ArrowRight")
     assert page.inner_text(".readout").startswith("unit ")

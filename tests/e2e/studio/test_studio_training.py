@@ -50,6 +50,16 @@ def runs(words: Path) -> Iterator[Path]:
         shutil.rmtree(run)
 
 
+def test_the_speed_of_a_finished_run_is_that_of_the_whole(
+    live: Live, page: Any, runs: Path
+) -> None:
+    done = {"kind": "done", "step": 3, "summary": {"tokens_per_second": 2500.0}}
+    lines = report(3, loss=5.0, tokens_per_second=9000.0) + json.dumps(done) + "\n"
+    (runs / "ended" / "metrics.jsonl").write_text(lines)
+    page.goto(f"{live.address}/#/training?runs=ended")
+    page.wait_for_selector("main >> text='ended: 3 updates, 2500 tokens a second'")
+
+
 def test_numbers_of_the_axes_are_whole(live: Live, page: Any, runs: Path) -> None:
     """In presentation the letters are larger than the margin right of the last number allows."""
     with (runs / "going-on" / "metrics.jsonl").open("a") as file:

@@ -82,6 +82,22 @@ def test_a_run_ends_with_a_summary(finished: tuple[Path, list[Report]]) -> None:
     assert last.summary["test_tokens"] == len(TEXT)
 
 
+def test_the_summary_says_where_the_best_model_is_from(toy: Path, tmp_path: Path) -> None:
+    """On a text of rare letters, the model gets worse."""
+    rare = tmp_path / "rare.txt"
+    rare.write_text("kvkbkwk" * 30)
+    settings = ["training.validate_every=5", "optimiser.learning_rate=0.1"]
+    asked = config(toy, valid=[str(rare)], settings=parse_overrides(settings))
+    reports = list(train(asked, tmp_path / "run", device="cpu"))
+    best = [r for r in reports if r.kind == "valid" and r.best][-1]
+    assert best.step < 20
+    summary = reports[-1].summary
+    assert summary is not None
+    assert summary["best_step"] == best.step
+    assert summary["best_epoch"] == best.epoch
+    assert summary["best_seconds"] == round(best.seconds, 3) < summary["seconds"]
+
+
 def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> None:
     out, reports = finished
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
@@ -162,17 +178,52 @@ def test_what_others_write_meanwhile_stays(toy: Path, tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "other" / "model.safetensors").read_text() == "theirs"
 
 
-def test_resuming_a_finished_run_sums_it_up_again(copy: Path) -> None:
-    before = (copy / "metrics.jsonl").read_text().splitlines()
+def test_resuming_a_finished_run_sums_it_up_again(
+    finished: tuple[Path, list[Report]], copy: Path
+) -> None:
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    reports = list(train(read_config(copy), copy, device="cpu", resume=True))
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    (report,) = reports
+    assert report.kind == "done"
+    assert report.note is not None
+    assert "already finished (20 updates): nothing was changed" in report.note
+    assert "--steps" in report.note
+    summary = finished[1][-1].summary
+    assert summary is not None
+    assert report.summary == {**summary, "out": str(copy)}
+
+
+def test_a_shorter_length_does_not_change_a_finished_run(copy: Path) -> None:
+    before = (copy / "metrics.jsonl").read_bytes()
+    shorter = read_config(copy)
+    shorter = replace(shorter, training=replace(shorter.training, steps=10))
+    list(train(shorter, copy, device="cpu", resume=True))
+    minutes = replace(shorter, training=replace(shorter.training, steps=None, minutes=1e-5))
+    list(train(minutes, copy, device="cpu", resume=True))
+    assert (copy / "metrics.jsonl").read_bytes() == before
+    assert read_config(copy).training.steps == 20
+
+
+def unended(copy: Path) -> list[str]:
+    """Remove the last report: the run was killed after its last update."""
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[:-1]))
+    return lines
+
+
+def test_a_run_killed_at_its_end_is_summed_up(copy: Path) -> None:
+    before = unended(copy)
     reports = list(train(read_config(copy), copy, device="cpu", resume=True))
     assert [r.kind for r in reports] == ["note", "note", "resume", "done"]
-    after = (copy / "metrics.jsonl").read_text().splitlines()
+    after = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     assert after[:-1] == before[:-1]
     assert json.loads(after[-1])["valid_loss"] == json.loads(before[-1])["valid_loss"]
 
 
 def test_a_run_resumed_after_its_last_sample_has_it_in_its_card(copy: Path) -> None:
     samples = [(copy / "card.md").read_text().split("## Sample")[1].split("## Use")[0]]
+    unended(copy)
     list(train(read_config(copy), copy, device="cpu", resume=True))
     samples.append((copy / "card.md").read_text().split("## Sample")[1].split("## Use")[0])
     assert samples[0] == samples[1]
@@ -227,9 +278,16 @@ def test_resuming_what_was_killed_before_it_saved(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve_resumed(out)
     assert caught.value.hint == f"it holds runs: name one of them, as {out / 'a'}"
+    with pytest.raises(UsageError, match=r"no run to resume in .*elsewhere"):
+        resolve_resumed(out / "elsewhere")
+    (out / "a").rename(out / "elsewhere")
+    with pytest.raises(UsageError) as caught:
+        resolve_resumed(out / "elsewher")
+    assert caught.value.hint == f"did you mean '{out / 'elsewhere'}'?"
 
 
 def test_a_lost_train_state_does_not_start_a_trained_run_again(copy: Path, toy: Path) -> None:
+    unended(copy)
     model = (copy / "model.safetensors").read_bytes()
     (copy / "train" / "state.safetensors").unlink()
     with pytest.raises(ElmanError, match=r"state\.safetensors is missing"):

@@ -179,6 +179,8 @@ def test_what_is_missing_or_changed_is_named(run: Path, tmp_path: Path) -> None:
         unpack([packed.parts[0], *packed.parts[2:]], tmp_path / "back")
     with pytest.raises(UsageError, match="has parts already"):
         pack(run, tmp_path / "parts")
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        unpack([tmp_path / "nowhere"], tmp_path / "back")
     with pytest.raises(UsageError, match="not a part"):
         unpack([run / CONFIG_FILE], tmp_path / "back")
     data = bytearray(packed.parts[2].read_bytes())

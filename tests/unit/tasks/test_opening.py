@@ -18,6 +18,7 @@ from elman.base.errors import ElmanError
 from elman.cli.main import run
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, STATE_FILE
 from elman.tasks.opening import open_run
+from elman.tasks.verifying import verify_run
 from elman.train import checkpoint
 
 SPECIMENS = Path(__file__).parents[1] / "runs" / "specimens"
@@ -165,6 +166,7 @@ def test_verifying_names_every_damaged_file(folder: Path, capsys) -> None:
     states = dict(line.split()[:2][::-1] for line in capsys.readouterr().out.splitlines())
     assert states[MODEL_FILE] == states[STATE_FILE] == "intact"
     assert states[CONFIG_FILE] == "unchecked"
+    assert states["tokenizer.json"] == "intact"  # its hash is in the model
     for name in (MODEL_FILE, STATE_FILE, CONFIG_FILE, "metrics.jsonl", "tokenizer.json"):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[: len(content) // 2] + b"\0\n" + content[:9])
@@ -174,6 +176,39 @@ def test_verifying_names_every_damaged_file(folder: Path, capsys) -> None:
         *(MODEL_FILE, STATE_FILE, CONFIG_FILE, "metrics.jsonl", "tokenizer.json", "."),
     }
     assert all(each["problem"] for each in found if each["state"] == "damaged")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("format-1-classifier", "tokenizer.json"),  # the hash is of the labels too
+        ("format-1-translator", "tokenizer.json"),
+        ("format-1-tagger-elmo", "embeddings/tokenizer.json"),
+        ("format-1-ngram", "tokenizer.json"),
+    ],
+    indirect=["folder"],
+)
+def test_verifying_compares_a_tokenizer_with_its_model(folder: Path, name: str) -> None:
+    found = {each.file: each for each in verify_run(folder)}
+    assert found[name].state == "intact"
+    content = json.loads((folder / name).read_text())
+    vocabulary = content["model"]["vocab"]
+    first, *_, last = (word for word in vocabulary if not word.startswith("<"))
+    vocabulary[first], vocabulary[last] = vocabulary[last], vocabulary[first]
+    (folder / name).write_text(json.dumps(content))
+    found = {each.file: each for each in verify_run(folder)}
+    assert found[name].state == "damaged"
+    assert "is not the tokenizer of the model" in found[name].problem
+
+
+@pytest.mark.parametrize("folder", ["format-1-lm", "format-1-classifier"], indirect=True)
+def test_verifying_says_why_files_are_unchecked(folder: Path, capsys) -> None:
+    assert run(["info", str(folder), "--verify"]) == 0
+    assert "unchecked: it can be read" in capsys.readouterr().err
+    (folder / MODEL_FILE).unlink()
+    found = {each.file: each for each in verify_run(folder)}
+    assert found["tokenizer.json"].state == "unchecked"
+    assert found["."].state == "damaged"
 
 
 @one_network

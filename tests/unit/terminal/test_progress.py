@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -65,6 +66,26 @@ def test_away_from_a_terminal_lines_are_few_and_whole(
     assert len(lines) == 5
     assert lines[4].startswith(" 50% step 1,200")
     assert lines[4].endswith("valid 81.45")
+
+
+def test_samples_are_shown_now_and_then_and_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with progress.Progress() as shown:
+        for number in range(6):  # one every eight seconds
+            shown.show(replace(VALID, step=number, sample=f"sample {number}", note=None))
+            now[0] += 8.0
+        shown.show(Report(kind="done", step=6))
+    lines = capsys.readouterr().err.strip("\n").split("\n")
+    assert [line for line in lines if "validation" not in line] == [
+        "  | sample 0",
+        "  | sample 3",
+        "text by the model after step 5:",
+        "  | sample 5",
+    ]
+    assert len(lines) == 10
 
 
 def test_a_notebook_gets_a_bar(

@@ -309,3 +309,11 @@ def test_an_error_in_a_block_that_any_thread_reads_names_its_line(tmp_path: Path
     with pytest.raises(ElmanError, match="line 51: byte 0xff"):
         for block in blocks:
             _ = block.text
+
+
+def test_a_run_folder_is_no_text(tmp_path: Path) -> None:
+    for name in ("config.json", "metrics.jsonl"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UsageError, match="is a run folder, not a text") as caught:
+        expand(tmp_path)
+    assert "--from" in caught.value.hint

@@ -73,3 +73,27 @@ def test_damage_is_named(tmp_path: Path) -> None:
     path.write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(UsageError, match="has no column 'c'"):
         Table(path).check(["a", "c"])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'a,b\n1,"x y\n2,z\n', "line 2: a quotation mark is not closed"),
+        (b"a,b\r1,x\r2,y\r", "t.csv ends its lines with CR alone"),
+    ],
+)
+def test_quotes_and_line_ends_are_explained(tmp_path: Path, content: bytes, told: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(ElmanError, match=told) as caught:
+        list(Table(path))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t.ods", "t.docx", "t.pdf"])
+def test_documents_of_other_programs_are_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04\x14\x00\x06\x00")
+    with pytest.raises(ElmanError, match="is not a text file") as caught:
+        list(Table(path))
+    assert "save it as" in caught.value.hint

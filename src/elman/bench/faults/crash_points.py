@@ -29,7 +29,7 @@ QUICK = 16
 WATCHED = ("out", "tmp", "cache")
 TIMES = {
     *("seconds", "seconds_left", "tokens_per_second", "update_seconds", "began"),
-    *("validation_seconds", "saving_seconds", "validation_share", "saving_share"),
+    *("best_seconds", "validation_seconds", "saving_seconds", "validation_share", "saving_share"),
     *("evaluation_rate", "metrics_bytes", "out", "check", "arpa"),
 }
 """Entries of metrics.jsonl and train states that depend on the clock or the folder, or on those

@@ -34,6 +34,9 @@ timed again."""
 MOST_STEPS, FEWEST_STEPS, MOST_WORK = 256, 8, 1 << 32
 """Steps that are timed of a longer sequence: fewer where they have more multiplications. 32 steps
 of 256 units were too few: what is done once for all steps weighed too much."""
+MOST_ROWS = 1024
+"""Rows that are timed of a larger batch with more multiplications: a batch of 30,000 was timed for
+minutes, and one of 100,000 took all memory."""
 SHORT, LONG = 16, 128
 """Steps that are timed for scoring, where batches have many lengths: of fewer than twice `SHORT`,
 and of more."""
@@ -67,6 +70,8 @@ class Layer(NamedTuple):
         width = 4 * self.hidden_size * (self.input_size + self.hidden_size)
         while num_steps > FEWEST_STEPS and batch_size * num_steps * width > MOST_WORK:
             num_steps //= 2
+        while batch_size > MOST_ROWS and batch_size * num_steps * width > MOST_WORK:
+            batch_size //= 2
         return self._replace(batch_size=batch_size, num_steps=num_steps)
 
 

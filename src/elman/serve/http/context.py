@@ -20,7 +20,7 @@ from elman.serve.http.guard import SHARE
 from elman.serve.http.header_limits import ABORT
 from elman.serve.http.metrics import Metrics
 from elman.serve.http.open_requests import OpenRequest, Waker
-from elman.serve.http.served import LABELLED, Served
+from elman.serve.http.served import DEEDS, LABELLED, Served
 from elman.serve.limits import Limits
 from elman.serve.memory import Memory, Share
 from elman.serve.refusals import Busy
@@ -98,7 +98,8 @@ class Context:
         if ability not in found.abilities:
             able = [one.name for one in self.served.values() if ability in one.abilities]
             hint = f"ask {', '.join(able)}" if able else "no served model can"
-            raise ApiError(400, f"the model '{found.name}' cannot {ability}; {hint}", param="model")
+            cannot = f"the model '{found.name}' cannot {DEEDS.get(ability, ability)}"
+            raise ApiError(400, f"{cannot}; {hint}", param="model")
         return found
 
     def open(

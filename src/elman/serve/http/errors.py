@@ -92,7 +92,9 @@ def wrong_body(problems: Sequence[Mapping[str, Any]]) -> ApiError:
     """Turn pydantic's validation errors into an answer about the first."""
     first = problems[0]
     where = [str(part) for part in first["loc"] if part != "body"]
-    if not where or first["type"] == "json_invalid":
+    if first["type"] == "json_invalid":
+        return ApiError(400, "the body is not JSON")
+    if not where:
         return ApiError(400, str(first["msg"]).removeprefix("Value error, "))
     param = where[0]
     if first["type"] == "extra_forbidden":

@@ -11,7 +11,7 @@ from elman.serve.http.schema import Answer, Number, Request, Text
 
 class UnitRequest(Request):
     text: Text
-    layer: int = Field(0, ge=0, description="From the bottom.")
+    layer: int = Field(0, ge=0, description="The layer, from 0 at the bottom.")
     unit: int = Field(0, ge=0)
 
 
@@ -33,7 +33,7 @@ class Unit(Answer):
 
 class AlikeRequest(Request):
     text: Text
-    layer: int = Field(0, ge=0, description="From the bottom.")
+    layer: int = Field(0, ge=0, description="The layer, from 0 at the bottom.")
     part: str = Field("h", description="A letter of the cell's equations.")
     first: int = Field(ge=1, description="The first token of the span; 0 is the boundary token.")
     last: int = Field(ge=1, description="The last token of the span.")

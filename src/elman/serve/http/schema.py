@@ -346,7 +346,7 @@ class Next(Answer):
 
 class InsideRequest(Request):
     text: Text
-    layer: int = Field(0, ge=0, description="From the bottom.")
+    layer: int = Field(0, ge=0, description="The layer, from 0 at the bottom.")
     part: str = Field("h", description="A letter of the cell's equations: h, c, i, f, g, o, r, u.")
     max_units: int = Field(64, ge=1, le=512, description="Return the units that vary most.")
     target: int | None = Field(

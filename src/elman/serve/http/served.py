@@ -74,6 +74,14 @@ ABILITIES: dict[str, Callable[[Any], bool]] = {
 of single tasks are their routes."""
 
 
+DEEDS = {
+    "next": "predict the next token",
+    "tree": "show a beam search",
+    "inside": "be looked into",
+}
+"""What a model that lacks an ability cannot do, where the ability's name is no verb."""
+
+
 def gives_word_vectors(handle: object) -> bool:
     """Whether it is no language model, but gives vectors of words in context."""
     return not _is_lm(handle) and hasattr(handle, "contextual")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import tee
+from itertools import chain, islice, tee
 from json import dumps as json_text
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,9 +58,10 @@ def classify(
     if json:
         result_json_list(objects)
         return
+    first = list(islice(objects, 1))  # an error before it leaves no header alone
     if not jsonl:
         result("\t".join(["label", "probability", *names[: 2 if handle.takes_pairs else 1]]))
-    for each in objects:
+    for each in chain(first, objects):
         if jsonl:
             result(json_text(each, ensure_ascii=False))
         else:
@@ -72,7 +73,7 @@ def _rows(
     handle: Classifier, file: str, text_column: str | None, second_column: str | None
 ) -> Iterator[Texts]:
     """The texts of a file: its lines, or columns of a table."""
-    from elman.tasks.classification.reading import Columns, read_rows
+    from elman.tasks.classification.reading import Columns, has_column, read_rows
     from elman.text.sources import expand
 
     name = Path(file).name.removesuffix(".gz").removesuffix(".zst")
@@ -80,9 +81,11 @@ def _rows(
         for line in read_lines(file):
             yield tuple(line.split("\t")) if handle.takes_pairs else (line,)
         return
+    data = handle.run.config.data
     columns = Columns("", text_column or "")
     if handle.takes_pairs:
-        data = handle.run.config.data
         columns = Columns("", text_column or data.text_column, second_column or data.second_column)
     for path in expand([Path(file)]):
+        if columns == Columns() and has_column(path, data.text_column):
+            columns = Columns("", data.text_column)
         yield from (texts for texts, _ in read_rows(path, columns, labels_needed=False))

@@ -107,6 +107,12 @@ def read_rows(
         yield tuple(_cell(cells, column, names, where) for column in texts), label or None
 
 
+def has_column(path: Path, name: str) -> bool:
+    """Whether the header of a table has a column of this name."""
+    _, first = next(table_rows(path), (0, []))
+    return not name.isdigit() and name in first
+
+
 def find_columns(path: Path, columns: Columns) -> Columns:
     """The columns of labels and texts of a file, as given or detected."""
     beginning = [cells for _, cells in islice(table_rows(path), _LOOK_AHEAD)]

@@ -40,6 +40,8 @@ PROBE_TEXTS = 100
 """Texts in the validation batches before the first update."""
 SKEW = 3.0
 """Labels are unbalanced if their frequencies differ by more than this factor."""
+FEW_TEXTS, MOST_LABELS = 20, 0.5
+"""From so many texts on, more labels than this share of them are refused: they are texts."""
 WORDS_OF_A_TEXT = 3.0
 """Texts with fewer words than this on average are names, modelled by characters."""
 UPDATES = {"texts": 1750, "names": 6000}
@@ -67,6 +69,11 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         raise UsageError(
             f"all of {', '.join(data.train)} has the label '{next(iter(counts))}'",
             "name the column of labels with --column",
+        )
+    if len(rows) >= FEW_TEXTS and len(counts) > MOST_LABELS * len(rows):
+        raise UsageError(
+            f"hardly any label occurs twice: {len(counts):,} labels of {len(rows):,} texts",
+            "name the column of labels with --column, and that of texts with --text-column",
         )
     unbalanced = max(counts.values()) > SKEW * min(counts.values())
     many = len(counts) > 2

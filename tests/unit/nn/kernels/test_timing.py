@@ -118,6 +118,8 @@ def test_resumed_runs_choose_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
         (64, 128, 512, (64, 32)),
         (3, 9, 256, (3, 8)),
         (64, 128, 4096, (64, 8)),
+        (30_000, 64, 256, (1024, 8)),
+        (30_000, 64, 8, (32_768, 64)),
     ],
 )
 def test_sizes_are_rounded(

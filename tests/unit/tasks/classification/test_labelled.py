@@ -120,7 +120,7 @@ def test_texts_alone_can_be_read(tmp_path: Path) -> None:
         ("a.jsonl", '{"label": "x", "text": "y"}\n{"label"\n', r"line 2 is not JSON"),
         ("a.jsonl", '{"label": "x", "text": "y"}\n[1]\n', r"line 2 is not an object"),
         ("a.jsonl", '{"label": "x", "text": "y"}\n{"text": "y"}\n', r"line 2: no 'label'"),
-        ("a.csv", 'text,label\n"a,b\n', r"a\.csv, line 2: unexpected end of data"),
+        ("a.csv", 'text,label\n"a,b\n', r"a\.csv, line 2: a quotation mark is not closed"),
     ],
 )
 def test_damage_is_named_by_file_and_line(

@@ -1,0 +1,34 @@
+"""The summary that `elman train` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elman.cli.train import best_model
+
+SUMMARY = {"steps": 4000, "seconds": 60.0, "best_seconds": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("best", "told"),
+    [
+        (4000, None),
+        (3900, "after 3,900 of 4,000 updates, at 9 s"),
+        (
+            600,
+            "after 600 of 4,000 updates, at 9 s; training longer did not help: try a shorter "
+            "run, more dropout or more text",
+        ),
+        (0, "the one at the start: training did not improve it on the validation text"),
+    ],
+)
+def test_the_row_of_the_best_model(best: int, told: str | None) -> None:
+    assert best_model({**SUMMARY, "best_step": best}) == told
+
+
+def test_runs_of_earlier_versions_have_no_time_of_the_best_model() -> None:
+    summary: dict[str, Any] = {"steps": 40, "best_step": 38, "seconds": 60.0}
+    assert best_model(summary) == "after 38 of 40 updates"
+    assert best_model({"steps": 40, "seconds": 60.0}) is None
