@@ -3,7 +3,8 @@
 `tokens_read` is how many tokens a run can read, by the machine's measured speed and the width of
 the model. The width is the largest one that still reads `TOKENS_PER_WEIGHT` tokens for each weight.
 How often the text is read then says how much dropout it needs, and the number of tokens how large
-a batch may be. On a GPU that reads a text many times the model is AWD-LSTM.
+a batch may be. On a GPU that reads a text many times the model is AWD-LSTM; on a CPU, words that
+are read often are regularised as it is.
 
 `settings` makes the recipe; `sentences` explains it. `elman bench automatic` compares the choices
 with alternatives (docs/log/2026-11-16-automatic.md).
@@ -55,6 +56,8 @@ MANY_WORDS = 20_000
 """Tokens of a text that probably has more than a few thousand different words."""
 MANY_EPOCHS = 3.0
 """Passes over the text from which on a GPU regularises as AWD-LSTM does."""
+OFTEN = 40.0
+"""Passes over a text of words from which on a CPU, too, regularises as AWD-LSTM does."""
 EPOCHS_TO_AVERAGE = 30.0
 """Passes over a text of words from which on AWD-LSTM keeps its constant rate and its average."""
 AWD_TOKENS = {"symbols": 1.2e6, "words": 5e5}
@@ -114,6 +117,14 @@ AWD: dict[str, Any] = {
     "schedule.final": 0.0,
 }
 """Those that texts of words share, whatever their size."""
+REGULARISED: dict[str, Any] = {
+    "objective": {
+        name: AWD[f"objective.{name}"] for name in ("activation_penalty", "change_penalty")
+    },
+    "model": {"dropout_embedding": AWD["model.dropout_embedding"], "weight_drop": 0.5},
+    "training": {"shuffle_lanes": True},
+}
+"""What AWD-LSTM has against overfitting besides dropout."""
 AWD_SYMBOLS: dict[str, Any] = {
     **dict(zip(WORDS, (128, 150, 500, 0.1, 0.25, 0.1, 0.5), strict=True)),
     "model.embedding_size": 200,
@@ -227,6 +238,15 @@ class Plan:
         return self.epochs_asked or self.tokens / self.train_tokens
 
     @property
+    def reads_often(self) -> bool:
+        """Whether a CPU reads words so often that they need the regularisation of AWD-LSTM.
+
+        Python's manual, 84,000 words, in equal time of a core: 10.77 after 50 epochs of 384 units
+        with it, 11.40 after 166 of 192 without (docs/log/2026-11-16-automatic.md).
+        """
+        return self.text.unit == "words" and self.epochs >= OFTEN
+
+    @property
     def dropout(self) -> float:
         """None for a text that is hardly read twice, more with every doubling of the epochs."""
         most = DROPOUT_PER_DOUBLING[self.text.unit] * math.log2(max(1.0, self.epochs / 2))
@@ -235,8 +255,9 @@ class Plan:
 
 EMBEDDING = 64
 """Width of the embeddings of characters and bytes."""
-WEIGHTS_PER_TOKEN = {"symbols": 3.0, "words": 10.0}
-"""Limit on weights for each token of the text: a wider model learns the text by heart."""
+WEIGHTS_PER_TOKEN = {"symbols": 3.0, "words": 40.0}
+"""Limit on weights for each token of the text: a wider model learns the text by heart. Words are
+read `OFTEN`, and regularised, before there are 10 for each."""
 
 
 def held_out(text: Text) -> float:
@@ -280,7 +301,7 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
     sampled = {"kind": "sampled", "num_samples": NUM_SAMPLES}
     has_many = is_word and plan.text.num_tokens >= MANY_WORDS
     head: dict[str, Any] = sampled if has_many else {"kind": "full"}
-    return {
+    found = {
         "model": {
             "kind": "recurrent",
             "cell": "lstm",
@@ -302,6 +323,7 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
             "precision": "auto",
         },
     }
+    return merge(found, REGULARISED) if plan.reads_often else found
 
 
 def _rate(learning_rate: float, width: int) -> float:
@@ -449,6 +471,8 @@ def sentences(config: LanguageModelRun, plan: Plan) -> list[str]:
             notes.append(
                 f"the text is expected to be read about {epochs}: "
                 + (f"dropout {model.dropout_output:g}" if model.dropout_output else "no dropout")
+                + (f", weight drop {model.weight_drop:g}" if model.weight_drop else "")
+                + (", penalties on activations" if config.objective.activation_penalty else "")
             )
     notes.append(
         f"{config.optimiser.kind} at {config.optimiser.learning_rate:g}, {config.schedule.kind} "

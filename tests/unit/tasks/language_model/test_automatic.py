@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman import recipes
-from elman.base.config import from_dict, without_unread
+from elman.base.config import from_dict, merge, without_unread
 from elman.runs.machine import Machine, machine
 from elman.tasks.language_model import automatic
 from elman.tasks.language_model.settings import LanguageModelRun
@@ -30,8 +30,11 @@ def a_text(num_bytes: int, kind: str = "char") -> automatic.Text:
     return automatic.Text(choose_for([PLAIN], num_bytes), kind)
 
 
-def chosen(text: automatic.Text, where: Machine, **length: Any) -> LanguageModelRun:
-    settings = automatic.settings(text, where, True, length, recipes.read)
+def chosen(
+    text: automatic.Text, where: Machine, own: dict[str, Any] | None = None, **length: Any
+) -> LanguageModelRun:
+    """The automatic settings; `own` are the user's."""
+    settings = merge(automatic.settings(text, where, True, length, recipes.read), own or {})
     if length:
         settings["training"] = {**settings["training"], "epochs": None, **length}
     config, _ = without_unread(lambda kept: from_dict(LanguageModelRun, kept), settings)
@@ -110,6 +113,29 @@ def test_a_text_of_few_words_has_a_full_softmax() -> None:
     """1,024 sampled words of 36 took longer than all of them."""
     heads = [chosen(a_text(n, "word"), TWO_CORES, minutes=1).model.head for n in (10**4, 10**6)]
     assert [head.kind for head in heads] == ["full", "sampled"]
+
+
+def test_words_that_are_read_often_are_regularised_as_awd_lstm() -> None:
+    """Python's manual had one layer of 192 units with dropout alone, and was 6 % behind."""
+    cores = Machine("cpu", "2 cores", 6.3)
+    manual, treebank = (chosen(a_text(n, "word"), cores, minutes=5) for n in (470_000, 5_100_000))
+    assert (manual.model.hidden_size, manual.model.weight_drop) == (384, 0.5)
+    assert manual.model.dropout_output == 0.5
+    assert (manual.objective.activation_penalty, manual.objective.change_penalty) == (2.0, 1.0)
+    assert manual.training.shuffle_lanes
+    assert treebank.model.weight_drop == treebank.objective.activation_penalty == 0.0
+    assert not treebank.training.shuffle_lanes
+    notes = automatic.sentences(manual, expected(a_text(470_000, "word"), cores, minutes=5))
+    assert any("dropout 0.5, weight drop 0.5, penalties on activations" in note for note in notes)
+
+
+@pytest.mark.parametrize("where", [TWO_CORES, H200])
+def test_cells_without_a_recurrent_matrix_have_settings(where: Machine) -> None:
+    """Dropout of weights was chosen for them as for an LSTM, and then refused."""
+    text = a_text(100_000, "word")
+    assert chosen(text, where, epochs=60).model.weight_drop == 0.5
+    config = chosen(text, where, {"model": {"cell": "mingru"}}, epochs=60)
+    assert config.model.weight_drop == 0.0
 
 
 def test_two_million_words_on_a_gpu_become_an_awd_lstm_in_bfloat16() -> None:
