@@ -55,8 +55,8 @@ def test_all_runs_of_a_folder_are_served_with_rounded_weights(words: Path, tmp_p
         sum(row.surprisal for row in api.load(words, quantise=how).surprisal("the student"))
         for how in ("int8", None)
     )
-    assert found["total"] == pytest.approx(total, abs=1e-4)
-    assert found["total"] != pytest.approx(exact, abs=1e-4)
+    assert found["total"] == pytest.approx(total, abs=1e-5)
+    assert found["total"] != pytest.approx(exact, abs=1e-5)
 
 
 def test_what_is_odd_in_a_model_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,5 +182,6 @@ def test_a_run_is_not_resumed_with_other_data(treebank: Path, tmp_path: Path) ->
     config = resolve("tagger", [str(text)], settings=settings, steps=3, device="cpu").config
     list(train(config, tmp_path / "run", device="cpu"))
     text.write_text(TOY_TREEBANK.replace("teacher", "mentor"))
+    longer = replace(config, training=replace(config.training, steps=6))
     with pytest.raises(ElmanError, match="words or labels of the data have changed"):
-        list(train(config, tmp_path / "run", device="cpu", resume=True))
+        list(train(longer, tmp_path / "run", device="cpu", resume=True))

@@ -29,7 +29,7 @@ NO_DROPOUT = tuple(
 )
 LM = (
     *("--set", "model.hidden_size=8", "--set", "model.embedding_size=8"),
-    *("--set", "training.chunk_length=7", *NO_DROPOUT, *NO_SAMPLE),
+    *("--set", "training.chunk_length=7", "--set", "model.weight_drop=0", *NO_DROPOUT, *NO_SAMPLE),
 )
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from elman.base.counting import counted
 from elman.base.documents import read_json_lines
 from elman.base.files import write_text
+from elman.bench.alternatives import PLAIN
 from elman.bench.lifts import spread
 from elman.bench.rows import note
 from elman.bench.sizes import parse_names
@@ -43,10 +44,11 @@ for such an average, itself a part."""
 SHARED = (
     *("tokenizer.kind=pretokenized", "tokenizer.vocab_size=3000"),
     *("model.cell=lstm", "model.num_layers=2", "model.hidden_size=128", "model.embedding_size=128"),
-    *("model.tied=true", "model.locked=false", "model.head.kind=full"),
+    *("model.tied=true", "model.head.kind=full"),
     *("model.dropout_input=0.3", "model.dropout_hidden=0.3", "model.dropout_output=0.3"),
     *("training.batch_size=20", "training.chunk_length=35", "training.sample_length=0"),
     "training.precision=auto",
+    *(f"{name}={dumps(value)}" for name, value in PLAIN.items()),
 )
 """Of every run."""
 _ADAM = ("optimiser.kind=adam", "optimiser.learning_rate=0.005", "training.clip_norm=1")

@@ -128,7 +128,10 @@ def _ended(out: Path, config: Any) -> Report | None:
     """The last report of a run that has ended; None if it has not, or is to be longer."""
     if not (out / CONFIG_FILE).is_file() or not (out / METRICS_FILE).is_file():
         return None
-    reports = read_json_lines(out / METRICS_FILE)
+    try:
+        reports = read_json_lines(out / METRICS_FILE)
+    except ElmanError:  # what a crash left after the last checkpoint is cut off later
+        return None
     if not reports or reports[-1].get("kind") != "done":
         return None
     last, saved = reports[-1], cast(Any, read_config(out))

@@ -212,6 +212,15 @@ def unended(copy: Path) -> list[str]:
     return lines
 
 
+def test_a_run_goes_on_after_a_line_that_a_power_cut_left(copy: Path) -> None:
+    """Its reports were read before the part after the last checkpoint was cut off."""
+    unended(copy)
+    with (copy / "metrics.jsonl").open("ab") as file:
+        file.write(b"\0" * 20)
+    *_, last = train(read_config(copy), copy, device="cpu", resume=True)
+    assert last.kind == "done"
+
+
 def test_a_run_killed_at_its_end_is_summed_up(copy: Path) -> None:
     before = unended(copy)
     reports = list(train(read_config(copy), copy, device="cpu", resume=True))
