@@ -57,6 +57,22 @@ def test_it_computes_what_the_reference_does(name: str, masked: bool, ragged: bo
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_one_step_of_large_matrices(batch_size: int) -> None:
+    """Products with one vector are by loops; one step of several rows is more than a vector."""
+    torch.manual_seed(5)
+    cell = LSTMCell(256, 256, cap_input=True)
+    x = torch.randn(batch_size, 1, 256, requires_grad=True)
+    state = State({name: torch.randn(batch_size, 256) for name in ("h", "c")})
+    results = []
+    for kernel in (stepwise.run, reference):
+        found, _ = kernel(cell, x, state, None, cell.recurrent_weight, None)
+        slopes = torch.autograd.grad(found.square().sum(), [x, *cell.parameters()])
+        results.append([found.detach(), *slopes])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_factors_of_gradients(name: str) -> None:
     """`unmultiplied` leaves what the gradients of matrices and biases are products and sums of."""

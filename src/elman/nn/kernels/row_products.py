@@ -24,6 +24,7 @@ def serves(vectors: Tensor, matrix: Tensor) -> bool:
     """Whether the loops can run, and pay: float32 on a CPU, with numba and MKL."""
     return (
         len(vectors) == 1
+        and vectors.dim() == 2  # a step of several rows, time first, is a single one, too
         and matrix.numel() >= FEWEST
         and matrix.device.type == "cpu"
         and vectors.dtype == matrix.dtype == torch.float32

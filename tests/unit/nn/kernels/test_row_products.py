@@ -31,6 +31,7 @@ def test_products_are_torch_s(num_rows: int, num_threads: int) -> None:
 def test_what_is_left_to_torch() -> None:
     matrix = torch.zeros(512, 600)
     assert not row_products.serves(torch.zeros(2, 600), matrix)
+    assert not row_products.serves(torch.zeros(1, 2, 600), matrix)
     assert not row_products.serves(torch.zeros(1, 600).double(), matrix.double())
     assert not row_products.serves(torch.zeros(1, 600), torch.zeros(600, 512).t())
     assert not row_products.serves(torch.zeros(1, 60), torch.zeros(60, 60))
