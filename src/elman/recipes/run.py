@@ -215,7 +215,8 @@ def _train(
             tensors, _ = checkpoint.read(begin_with / MODEL_FILE)
             checkpoint.load_weights(model, tensors, begin_with / MODEL_FILE)
         model = model.to(where.device)
-        write_config(out, config, signature(config))
+        if not resume:
+            write_config(out, config, signature(config))
         if (job := launch().job) is not None:
             make_folder((out / JOB_FILE).parent)
             write_text(out / JOB_FILE, job)
@@ -247,6 +248,9 @@ def _train(
                 ranks=ranks,
             ):
                 undo = None  # training has begun
+                # Earlier, a finished run with a new length would look as if it had reached it.
+                if resume and report.kind == "resume":
+                    write_config(out, config, signature(config))
                 stopped = report.kind == "stopped"
                 if stopped:
                     hint = f"Continue with: elman train {config.task} --out {out} --resume"

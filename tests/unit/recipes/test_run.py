@@ -246,6 +246,16 @@ def test_a_finished_run_can_be_continued(copy: Path) -> None:
     assert read_config(copy) == longer
 
 
+def test_a_run_whose_continuation_was_killed_early_is_not_finished(copy: Path) -> None:
+    longer = read_config(copy)
+    longer = replace(longer, training=replace(longer.training, steps=30))
+    for report in train(longer, copy, device="cpu", resume=True):
+        if report.note and "parameters" in report.note:  # before it has continued
+            break
+    reports = list(train(longer, copy, device="cpu", resume=True))
+    assert reports[-1].step == 30
+
+
 @pytest.mark.parametrize("last", [0, 15])
 def test_a_run_without_a_checkpoint_begins_again(toy: Path, tmp_path: Path, last: int) -> None:
     """Killed before its first checkpoint, after a validation has saved a model or before."""
