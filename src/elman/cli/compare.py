@@ -44,7 +44,12 @@ def compare(
         result_json([vars(run) for run in found])
         return
     if any("tokenizer.kind" in run.settings for run in found):
-        talk_notes(["perplexities of different tokens cannot be compared; bits per byte can"])
+        talk_notes(
+            [
+                "perplexities of different tokens cannot be compared; bits per byte can, "
+                "on the same text and with few unknown tokens"
+            ]
+        )
     if not all(run.finished for run in found):
         talk_notes(["*: the run has not ended"])
     settings = list({name: None for run in found for name in run.settings})

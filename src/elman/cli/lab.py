@@ -185,7 +185,7 @@ def _keep(experiment: Experiment, found: Result, out: Path) -> None:
     if (out / experiment.id / RESULT_FILE).is_file():
         write_page(experiment, out / experiment.id)
     else:
-        talk(f"the page of {experiment.id} is written when {out} has its result with the default")
+        talk(f"no page of {experiment.id} yet: {out} has no result of it with the default knob")
 
 
 def _export(experiment: Experiment, found: Result, export: Path) -> None:
