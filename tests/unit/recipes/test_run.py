@@ -36,6 +36,9 @@ SMALL = [
 ]
 
 
+WORDS: dict[str, Any] = {"tokenizer": {"kind": "word"}, "model": {"tied": False}}
+
+
 def config(text: Path, **arguments: Any) -> Any:
     settings = merge(parse_overrides(SMALL), arguments.pop("settings", {}))
     return resolve(
@@ -164,6 +167,15 @@ def test_a_run_that_cannot_begin_leaves_nothing_behind(toy: Path, tmp_path: Path
     with pytest.raises(ElmanError, match="no time is left to train in"):
         list(train(late, kept, device="cpu", started=-1000.0))
     assert [path.name for path in kept.iterdir()] == ["notes.txt"]
+
+
+def test_a_run_says_how_much_of_its_texts_is_unknown(toy: Path, tmp_path: Path) -> None:
+    """Few types make a low perplexity, as most tokens are then the unknown one."""
+    valid = tmp_path / "valid.txt"
+    valid.write_text("the student xylophone quagmire\n" * 20)
+    few = config(toy, valid=[str(valid)], settings=WORDS, steps=1)
+    said = [report.note or "" for report in train(few, tmp_path / "few", device="cpu")]
+    assert any("40.00% of the validation tokens unknown" in note for note in said)
 
 
 def test_what_others_write_meanwhile_stays(toy: Path, tmp_path: Path) -> None:

@@ -199,6 +199,11 @@ class LanguageModelling:
             scale += f", {counted(self.tokenizer.vocab_size - known, 'new word')} among them"
         if isinstance(self.earlier, ElmanError):
             scale += f"; what it forgets is not measured: {self.earlier.message}"
+        for name, text in (("validation", self.valid), ("test", self.test_text)):
+            if text is None or unknown_id is None:
+                continue
+            if unknown := int(text.counts(self.tokenizer.vocab_size)[unknown_id]):
+                scale += f", {unknown / len(text):.2%} of the {name} tokens unknown"
         if self.start is not None and unknown_id is not None and self.counts[unknown_id]:
             share = self.counts[unknown_id] / sum(self.counts)
             scale += f", {share:.2%} of the tokens unknown to {self.start.name}"
