@@ -298,7 +298,7 @@ def _expand_one(path: str) -> list[Path]:
         if all((file / name).is_file() for name in RUN_FILES):
             raise UsageError(
                 f"{path} is a run folder, not a text",
-                "name a text; `elman train lm TEXT --from RUN` goes on from a run",
+                "name a text; `elman train` goes on from a run with --from",
             )
         inside = sorted(p for p in file.rglob("*") if p.is_file() and not _hidden(p, file))
         if full := [p for p in inside if p.stat().st_size]:
