@@ -95,6 +95,14 @@ def test_mixtures_and_counts(elman: Elman, words: Path, counted: Path, other: Pa
     assert "--cache" in hint
 
 
+def test_measuring_gradients_is_said(
+    elman: Elman, words: Path, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELMAN_CACHE", str(tmp_path))
+    said = [elman("score", words, other, "--adapt").ok().err for _ in range(2)]
+    assert ["measuring the gradients" in err for err in said] == [True, False]
+
+
 def test_score_line_after_line(elman: Elman, words: Path, other: Path) -> None:
     def lines(*options: str) -> list[float]:
         found = elman("score", words, other, "--unit", "line", "--json", *options).ok().json

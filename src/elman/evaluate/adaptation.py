@@ -163,7 +163,12 @@ def _check_counts(settings: Adaptation) -> None:
 
 
 def gradient_scale(
-    model: LanguageModel, text: EncodedText, *, boundary_id: int, chunk_length: int = 5
+    model: LanguageModel,
+    text: EncodedText,
+    *,
+    boundary_id: int,
+    chunk_length: int = 5,
+    on_note: Callable[[str], None] = lambda note: None,
 ) -> GradientScale:
     """Measure the root mean squared gradient of each weight on training text.
 
@@ -183,6 +188,8 @@ def gradient_scale(
             return GradientScale({name: tensor.to(device) for name, tensor in tensors.items()})
         except ElmanError:
             pass  # damaged: measured again
+    num_tokens = min(text.num_tokens, STATISTICS_TOKENS)
+    on_note(f"measuring the gradients of {num_tokens:,} tokens of the training text, once")
     scale = GradientScale(_root_mean_squares(model, text, boundary_id, chunk_length))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -288,9 +295,11 @@ class _Tuning:
         def nats(config: DynamicConfig) -> float:
             """Nats per token; infinite if weights became too large."""
             nonlocal best_N, num_trials
+            adapted = _adapted(  # which measures the gradients, the first time
+                self.model, replace(settings, adapt=config, cache=None), self.scale
+            )
             start, num_trials = time.perf_counter(), num_trials + 1
-            tried = replace(settings, adapt=config, cache=None)
-            found_N = self._logprobs(_adapted(self.model, tried, self.scale), best_N)
+            found_N = self._logprobs(adapted, best_N)
             mean = -float(found_N.mean())
             if best_N is not None:  # of the tokens that both have read
                 mean = float((best_N[: len(found_N)] - found_N).mean()) - float(best_N.mean())

@@ -12,7 +12,7 @@ handle with more. To roll back is to use an earlier handle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -159,6 +159,7 @@ def adapting(
     samples: int | None,
     tune_on: Paths,
     on_trial: Any,
+    on_note: Any,
 ) -> AdaptedLM:
     """See `LM.adapting`."""
     if not base.is_normalised:
@@ -177,7 +178,7 @@ def adapting(
             settings = replace(settings, temperature=1.0)
         elif samples is None:
             raise UsageError("no way to adapt was chosen", "set adapt or cache, or both, to True")
-    scale = _Scales(base, settings.adapt)
+    scale = _Scales(base, settings.adapt, on_note or _ignored)
     found = [settings]
     if listed(tune_on):
         found = tune(
@@ -195,8 +196,13 @@ def adapting(
 class _Scales:
     """The scale of gradients of each network, measured at first use."""
 
-    def __init__(self, base: LM, config: DynamicConfig | None) -> None:
-        self._base, self._config = base, config
+    def __init__(
+        self,
+        base: LM,
+        config: DynamicConfig | None,
+        on_note: Callable[[str], None] = lambda note: None,
+    ) -> None:
+        self._base, self._config, self._on_note = base, config, on_note
         self._known: dict[int, GradientScale] = {}
 
     def __call__(self, model: LanguageModel) -> GradientScale:
@@ -208,6 +214,7 @@ class _Scales:
                 text,
                 boundary_id=self._base.tokenizer.boundary_id,
                 chunk_length=self._config.chunk_length,
+                on_note=self._on_note,
             )
         return self._known[id(model)]
 
@@ -238,5 +245,5 @@ def _config(cls: Any, given: Any, name: str) -> Any:
     return from_dict(cls, {} if given is True else given, name)
 
 
-def _ignored(trial: Trial) -> None:
+def _ignored(trial: Trial | str) -> None:
     pass

@@ -86,6 +86,7 @@ class LM(Measuring, Continuing):
         samples: int | None = None,
         tune: Paths = (),
         on_trial: Callable[[Trial], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
     ) -> AdaptedLM:
         """The model as one that adapts to what it reads: see `elman.tasks.adapted_handle`.
 
@@ -93,7 +94,8 @@ class LM(Measuring, Continuing):
         followed similar contexts; both take settings, such as {"rate": 0.0001}. `temperature` is
         that of the softmax of networks; `samples` lets them predict the mean over this many dropout
         masks. With `tune`, files of validation text, settings are found there: the temperature if
-        it is given or nothing else is. `on_trial` is called with every one tried.
+        it is given or nothing else is. `on_trial` is called with every one tried, `on_note` before
+        something that takes long.
         """
         from elman.tasks.adapted_handle import adapting
 
@@ -105,6 +107,7 @@ class LM(Measuring, Continuing):
             samples=samples,
             tune_on=tune,
             on_trial=on_trial,
+            on_note=on_note,
         )
 
     def novelty(

@@ -8,7 +8,7 @@ from typing import Any
 
 from elman.base.config import parse_overrides
 from elman.base.errors import UsageError, nearest
-from elman.terminal.console import duration, number, talk
+from elman.terminal.console import duration, number, talk, talk_notes
 
 WAYS = ("adapt", "cache")
 SHOWN = ("rate", "decay", "theta", "weight")
@@ -46,7 +46,7 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
         flags = " and ".join(f"--{way}" for way in [*ways, *(["tune"] if tune else [])])
         raise UsageError(f"{handle.name} is {handle.what}, which does not adapt", f"drop {flags}")
     if not tune:
-        return handle.adapting(**ways)
+        return handle.adapting(**ways, on_note=_say)
 
     best: dict[int, Any] = {}
 
@@ -62,7 +62,7 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
             best[trial.model] = trial
 
     try:
-        found = handle.adapting(**ways, tune=tune, on_trial=say)
+        found = handle.adapting(**ways, tune=tune, on_trial=say, on_note=_say)
     except KeyboardInterrupt:
         for trial in best.values():
             talk(f"interrupted; the best so far: {trial.setting}")
@@ -75,3 +75,7 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
         text = " ".join(words)
         talk(f"found{f' for model {place}' if handle.parts else ''}: {text}")
     return found
+
+
+def _say(note: str) -> None:
+    talk_notes([note])

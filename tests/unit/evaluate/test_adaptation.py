@@ -54,8 +54,8 @@ def learning(network: RecurrentLM) -> Dynamic:
 
 
 def test_scale_is_the_root_mean_squared_gradient(network: Build, cache: Path) -> None:
-    model, encoded = network(9), text(1500)
-    found = gradient_scale(model, encoded, boundary_id=0)
+    model, encoded, notes = network(9), text(1500), list[str]()
+    found = gradient_scale(model, encoded, boundary_id=0, on_note=notes.append)
     lanes = encoded.ids[:1500].reshape(100, 15).astype(np.int64)
     before = np.append(0, lanes[:-1, -1])
     inputs = np.concatenate([before[:, None], lanes[:, :-1]], axis=1)
@@ -73,8 +73,10 @@ def test_scale_is_the_root_mean_squared_gradient(network: Build, cache: Path) ->
         expected = (torch.as_tensor(total) / 3).sqrt()
         torch.testing.assert_close(found.rms[name], expected, rtol=1e-4, atol=1e-7)
     assert list((cache / "gradients").glob("*.safetensors"))
-    again = gradient_scale(model, encoded, boundary_id=0)  # read from the cache folder
+    assert notes == ["measuring the gradients of 1,500 tokens of the training text, once"]
+    again = gradient_scale(model, encoded, boundary_id=0, on_note=notes.append)  # from the cache
     torch.testing.assert_close(dict(again.rms), dict(found.rms), rtol=0, atol=0)
+    assert len(notes) == 1
 
 
 def test_a_text_is_read_in_order(network: Build) -> None:
@@ -142,6 +144,21 @@ def test_tuning_finds_better_settings(network: Build, ways: tuple[str, ...]) -> 
     assert after.perplexity < before.perplexity
     best = min(trial.perplexity for trial in tried)
     assert after.perplexity == pytest.approx(best, rel=2e-2)  # the first token has no cache
+
+
+def test_the_time_of_a_setting_is_without_that_of_the_scale(
+    network: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tried, clock = network(9), list[Trial](), [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+
+    def slow_scale(network: Any) -> GradientScale:
+        clock[0] += 600
+        return flat_scale(network)
+
+    settings = Adaptation(adapt=DynamicConfig(rate=0.0001, epsilon=0.01))
+    tune(model, settings, text(60), slow_scale, boundary_id=0, on_trial=tried.append)
+    assert {trial.seconds for trial in tried} == {0}
 
 
 def test_what_is_clearly_worse_is_not_read_to_the_end(

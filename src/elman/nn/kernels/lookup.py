@@ -9,6 +9,7 @@ T time steps, B batch, E numbers of an embedding, V vocabulary, N tokens, R diff
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ from elman.nn.kernels import mkl
 from elman.nn.kernels.loops import F32
 from elman.nn.kernels.team import Floats2, Int64s, pooled_loop, view
 from elman.nn.shapes import Float, Int
+
+with warnings.catch_warnings():
+    # torch 2.11 and 2.12 warn once in a process, whatever `check_invariants` says: it is over here.
+    warnings.simplefilter("ignore")
+    torch.sparse_coo_tensor(size=(1, 1), check_invariants=False)
 
 
 def serves(weight_VE: Tensor) -> bool:
