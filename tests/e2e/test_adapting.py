@@ -81,6 +81,12 @@ def test_temperature_and_samples(elman: Elman, words: Path, counted: Path, other
     assert scored.json[0]["surprisal"] == pytest.approx(lines[0].surprisal, rel=1e-4)
     sampled = elman("evaluate", words, other, "--samples", 2, "--json").ok().json
     assert set(sampled) == {*before, "adaptation"}
+    done = elman("evaluate", words, other, "--samples", 2, "--tune", other, "--json").ok()
+    (found,) = [line for line in done.err.splitlines() if "found: --dropout-scale" in line]
+    given = found.partition("found: ")[2].split()
+    again = elman("evaluate", words, other, "--samples", 2, *given, "--json").ok().json
+    assert again["perplexity"] == pytest.approx(done.json["perplexity"], rel=1e-4)
+    assert "--samples" in elman("evaluate", words, other, "--dropout-scale", 0.5).error[1]
     assert "no dropout" in elman("evaluate", counted, other, "--samples", 2).error[0]
     assert "softmax" in elman("evaluate", counted, other, "--tune", other).error[0]
 

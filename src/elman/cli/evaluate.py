@@ -36,6 +36,7 @@ from elman.terminal.options import (
     Cache,
     Column,
     Device,
+    DropoutScale,
     Encoding,
     Json,
     MaxLine,
@@ -85,6 +86,7 @@ def evaluate(
     cache: Cache = False,
     temperature: Temperature = None,
     samples: Samples = None,
+    dropout_scale: DropoutScale = None,
     tune: Tune = None,
     settings: AdaptSettings = None,
     quantise: Quantise = None,
@@ -129,7 +131,12 @@ def evaluate(
     for path in filter(None, [curve, *drawn]):  # before what may take minutes
         check_suffix(Path(path))
     ways = ways_to_adapt(
-        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+        adapt=adapt,
+        cache=cache,
+        settings=settings,
+        temperature=temperature,
+        samples=samples,
+        dropout_scale=dropout_scale,
     )
     if novelty or suite is not None:
         unread = {"batch_size": batch_size, "beside": beside, "column": column}

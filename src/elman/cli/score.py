@@ -40,6 +40,7 @@ from elman.terminal.options import (
     AsIs,
     Cache,
     Device,
+    DropoutScale,
     Encoding,
     Json,
     Label,
@@ -86,6 +87,7 @@ def score(
     cache: Cache = False,
     temperature: Temperature = None,
     samples: Samples = None,
+    dropout_scale: DropoutScale = None,
     tune: Tune = None,
     settings: AdaptSettings = None,
     label: Label = None,
@@ -112,7 +114,12 @@ def score(
         raise UsageError("--index has no effect without --why", "add --why, or drop it")
     check_separator(separator)
     ways = ways_to_adapt(
-        adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
+        adapt=adapt,
+        cache=cache,
+        settings=settings,
+        temperature=temperature,
+        samples=samples,
+        dropout_scale=dropout_scale,
     )
     longest = LONGEST_SCORED if max_line is None else max_line
     if column or regions or separator or beside or frequency or spillover or prefix:

@@ -65,6 +65,8 @@ MOST_FACTORS = 6
 """Of rate and decay, in one direction."""
 TEMPERATURE_STEPS = ((1.08, 6), (1.02, 3))
 """Coarse and fine factors of the temperature, and how many in either direction."""
+FIRST_DROPOUT_SCALE = 0.8
+"""Tried first for samples; the others are in steps of 0.1."""
 FEWEST_TRIALS = 5
 """Of rate and decay: the given ones, and each doubled and halved."""
 CLEARLY = 4.0
@@ -87,8 +89,12 @@ class Adaptation:
     """Softmax temperature of networks; None: 1, and not to be tuned."""
     samples: int | None = None
     """Dropout masks over which networks predict the mean; None: no dropout."""
+    dropout_scale: float | None = None
+    """What rates of dropout are multiplied by for them; None: 1, or tuned."""
 
     def __post_init__(self) -> None:
+        if self.samples is None and self.dropout_scale is not None:
+            raise UsageError("without samples nothing is dropped", "add --samples")
         if self.samples is not None and (self.adapt is not None or self.cache is not None):
             raise UsageError(
                 "a mean over dropout masks neither learns nor has a cache",
@@ -142,12 +148,18 @@ def _network(
     if settings.temperature is not None:
         model = Tempered(network, settings.temperature)
     if settings.samples is not None:
-        return DropoutSamples(model, settings.samples)
+        return _sampled(model, settings)
     if settings.adapt is None:
         return model
     if scale is None:
         raise UsageError("dynamic evaluation needs the scale of gradients", "measure it first")
     return Dynamic(model, scale(network), settings.adapt)
+
+
+def _sampled(model: NeuralLanguageModel, settings: Adaptation) -> DropoutSamples:
+    assert settings.samples is not None
+    scale = 1.0 if settings.dropout_scale is None else settings.dropout_scale
+    return DropoutSamples(model, settings.samples, scale=scale)
 
 
 def _check_counts(settings: Adaptation) -> None:
@@ -264,28 +276,49 @@ class _Tuning:
     def tuned(self, settings: Adaptation) -> Adaptation:
         if is_neural(self.model):
             if settings.temperature is not None:
-                found = self._tuned_temperature(replace(settings, adapt=None, cache=None))
-                settings = replace(settings, temperature=found)
+                settings = self._tuned_prediction(settings)
             if settings.adapt is not None:
                 settings = replace(settings, adapt=self._tuned_updates(settings, settings.adapt))
         if settings.cache is not None:
             settings = replace(settings, cache=self._tuned_cache(settings, settings.cache))
         return settings
 
-    def _tuned_temperature(self, settings: Adaptation) -> float:
+    def _tuned_prediction(self, settings: Adaptation) -> Adaptation:
+        """Find the temperature, and before it the scale of dropout for samples."""
+        coarse, fine = TEMPERATURE_STEPS
+
+        @cache
+        def best(scale: float | None) -> tuple[float, float]:
+            return self._best_temperature(replace(settings, dropout_scale=scale), *coarse)
+
+        scale = settings.dropout_scale
+        if settings.samples is not None and scale is None:
+            scale = FIRST_DROPOUT_SCALE
+            for step in (-0.1, 0.1):
+                while 0 < (following := round(scale + step, 1)) <= 1:
+                    if not best(following) < best(scale):
+                        break
+                    scale = following
+        settings = replace(settings, dropout_scale=scale, temperature=best(scale)[1])
+        return replace(settings, temperature=self._best_temperature(settings, *fine)[1])
+
+    def _best_temperature(
+        self, settings: Adaptation, factor: float, number: int
+    ) -> tuple[float, float]:
+        """The lowest nats per token of `number` temperatures in either direction, and where."""
         assert settings.temperature is not None
         assert is_neural(self.model)
-        found = settings.temperature
-        for factor, number in TEMPERATURE_STEPS:
-            tried = [round(found * factor**i, 4) for i in range(-number, number + 1)]
-            model: LanguageModel = Temperatures(self.model, tried)
-            if settings.samples is not None:
-                model = DropoutSamples(cast(NeuralLanguageModel, model), settings.samples)
-            nats = -self._logprobs(model).mean(axis=0)
-            for temperature, each in zip(tried, nats.tolist(), strict=True):
-                self._tell(f"temperature={temperature:g}", each)
-            found = tried[int(np.nanargmin(nats))]
-        return found
+        tried = [round(settings.temperature * factor**i, 4) for i in range(-number, number + 1)]
+        model: LanguageModel = Temperatures(self.model, tried)
+        place = ""
+        if settings.samples is not None:
+            model = _sampled(cast(NeuralLanguageModel, model), settings)
+            place = f"dropout_scale={model.scale:g} "
+        nats = -self._logprobs(model).mean(axis=0)
+        for temperature, each in zip(tried, nats.tolist(), strict=True):
+            self._tell(f"{place}temperature={temperature:g}", each)
+        found = int(np.nanargmin(nats))
+        return float(nats[found]), tried[found]
 
     def _tuned_updates(self, settings: Adaptation, config: DynamicConfig) -> DynamicConfig:
         best_N: Logprobs | None = None

@@ -3,7 +3,8 @@ predict (Gal and Ghahramani, 2016; Melis, Kočiský and Blunsom, 2020): P(w) = 1
 
 It is the arithmetic mean of probabilities, so that they sum to one. Masks are drawn anew at each
 call, for its time steps together where dropout is locked in time. They are determined by the seed
-and by the number of calls that led to a state: the same state gives the same prediction.
+and by the number of calls that led to a state: the same state gives the same prediction. Fewer
+units are dropped if `scale`, which the rates of dropout are multiplied by, is less than one.
 
 Samples are rows of one batch, as many as `MOST_ROWS` allows: a GPU takes hardly longer for 20 of
 them than for one. Where rows share a mask, of recurrent weights or of words, they are read one by
@@ -21,9 +22,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from elman.base.config import at_least
+from elman.base.config import at_least, between
 from elman.models.dynamic import network_of
 from elman.models.interface import NeuralLanguageModel
+from elman.nn.dropout import scaled
 from elman.nn.shapes import Float, Int
 from elman.nn.state import State
 
@@ -34,9 +36,12 @@ MOST_ROWS = {"cpu": 64, "cuda": 1024}
 class DropoutSamples:
     """A network that predicts the mean over `num_samples` dropout masks."""
 
-    def __init__(self, model: NeuralLanguageModel, num_samples: int, seed: int = 1) -> None:
+    def __init__(
+        self, model: NeuralLanguageModel, num_samples: int, seed: int = 1, scale: float = 1.0
+    ) -> None:
         at_least("samples", num_samples, 1)
-        self.model, self.num_samples, self.seed = model, num_samples, seed
+        between("dropout_scale", scale, 0, 1)
+        self.model, self.num_samples, self.seed, self.scale = model, num_samples, seed, scale
         self._network = network_of(model)
         self._shares_masks = _shares_masks(self._network)
 
@@ -68,7 +73,7 @@ class DropoutSamples:
         most = MOST_ROWS.get(given[0].device.type, MOST_ROWS["cpu"])
         at_once = 1 if self._shares_masks else max(1, most // max(1, batch_size))
         found, parts = None, {}
-        with _dropping(self._network, self.seed * 1_000_003 + int(calls_B[0])):
+        with _dropping(self._network, self.seed * 1_000_003 + int(calls_B[0]), self.scale):
             for first in range(0, self.num_samples, at_once):
                 names = [str(i) for i in range(first, min(first + at_once, self.num_samples))]
                 rows = State.cat([state.part(name) for name in names])
@@ -95,12 +100,12 @@ def _shares_masks(network: nn.Module) -> bool:
 
 
 @contextmanager
-def _dropping(network: nn.Module, seed: int) -> Iterator[None]:
+def _dropping(network: nn.Module, seed: int, scale: float) -> Iterator[None]:
     """Let a network drop out, with random numbers of its own."""
     device = next(network.parameters()).device
     devices = [device] if device.type == "cuda" else []
     training = network.training
-    with torch.random.fork_rng(devices), torch.no_grad():
+    with torch.random.fork_rng(devices), torch.no_grad(), scaled(network, scale):
         torch.manual_seed(seed)
         network.train()
         try:

@@ -13,6 +13,9 @@ B batch, T time steps, E embedding, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -68,3 +71,25 @@ def drop_rows(weight_VE: Float[Tensor, "V E"], probability: float) -> Float[Tens
 def drop_weights(weight: Float[Tensor, "G P"], probability: float) -> Float[Tensor, "G P"]:
     """Return a copy of a recurrent matrix with dropped entries; gradients reach the original."""
     return F.dropout(weight, probability)
+
+
+RATES = ("probability", "dropout", "weight_drop", "dropout_state")
+"""Attributes of modules that are rates of dropout, where they are numbers."""
+
+
+@contextmanager
+def scaled(network: nn.Module, scale: float) -> Iterator[None]:
+    """Multiply all rates of dropout of a network by `scale`, from 0 to 1, within the block."""
+    found = [
+        (module, name, rate)
+        for module in network.modules()
+        for name in RATES
+        if isinstance(rate := vars(module).get(name), float)
+    ]
+    try:
+        for module, name, rate in found:
+            setattr(module, name, rate * scale)
+        yield
+    finally:
+        for module, name, rate in found:
+            setattr(module, name, rate)

@@ -157,6 +157,7 @@ def adapting(
     cache: bool | Mapping[str, Any] | CacheConfig,
     temperature: float | None,
     samples: int | None,
+    dropout_scale: float | None,
     tune_on: Paths,
     on_trial: Any,
     on_note: Any,
@@ -172,6 +173,7 @@ def adapting(
         cache=_config(CacheConfig, cache, "cache"),
         temperature=temperature,
         samples=samples,
+        dropout_scale=dropout_scale,
     )
     if settings.adapt is None and settings.cache is None and temperature is None:
         if listed(tune_on):

@@ -84,6 +84,7 @@ class LM(Measuring, Continuing):
         cache: bool | Mapping[str, Any] | CacheConfig = False,
         temperature: float | None = None,
         samples: int | None = None,
+        dropout_scale: float | None = None,
         tune: Paths = (),
         on_trial: Callable[[Trial], None] | None = None,
         on_note: Callable[[str], None] | None = None,
@@ -93,9 +94,10 @@ class LM(Measuring, Continuing):
         `adapt` lets networks keep training (dynamic evaluation), `cache` mixes in the words that
         followed similar contexts; both take settings, such as {"rate": 0.0001}. `temperature` is
         that of the softmax of networks; `samples` lets them predict the mean over this many dropout
-        masks. With `tune`, files of validation text, settings are found there: the temperature if
-        it is given or nothing else is. `on_trial` is called with every one tried, `on_note` before
-        something that takes long.
+        masks, with rates of dropout times `dropout_scale`. With `tune`, files of validation text,
+        settings are found there: the temperature if it is given or nothing else is, and the scale
+        of dropout if there are samples and it is not given. `on_trial` is called with every one
+        tried, `on_note` before something that takes long.
         """
         from elman.tasks.adapted_handle import adapting
 
@@ -105,6 +107,7 @@ class LM(Measuring, Continuing):
             cache=cache,
             temperature=temperature,
             samples=samples,
+            dropout_scale=dropout_scale,
             tune_on=tune,
             on_trial=on_trial,
             on_note=on_note,

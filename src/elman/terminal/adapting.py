@@ -1,4 +1,6 @@
-"""Apply the options --adapt, --cache, --temperature, --samples, --tune and --set to a model."""
+"""Apply the options --adapt, --cache, --temperature, --samples, --dropout-scale, --tune and --set
+to a model.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ def ways_to_adapt(
     settings: Sequence[str] | None = None,
     temperature: float | None = None,
     samples: int | None = None,
+    dropout_scale: float | None = None,
 ) -> dict[str, Any]:
     """The arguments of a handle's `adapting`; empty if no way was chosen."""
     chosen = {"adapt": adapt, "cache": cache}
@@ -34,7 +37,9 @@ def ways_to_adapt(
         if not isinstance(inner, dict):
             raise UsageError(f"'{name}' has several settings", f"write --set {name}.NAME=VALUE")
     ways: dict[str, Any] = {name: given.get(name, True) for name in WAYS if chosen[name]}
-    predicting = {"temperature": temperature, "samples": samples}
+    if dropout_scale is not None and samples is None:
+        raise UsageError("--dropout-scale has no effect without --samples", "add --samples N")
+    predicting = {"temperature": temperature, "samples": samples, "dropout_scale": dropout_scale}
     return ways | {name: value for name, value in predicting.items() if value is not None}
 
 
@@ -71,7 +76,8 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
         parts = {way: one[way] for way in WAYS if way in one}
         values = {f"{way}.{name}": part.get(name) for way, part in parts.items() for name in SHOWN}
         words = [f"--set {name}={v:g}" for name, v in values.items() if v is not None]
-        words += [f"--temperature {one['temperature']:g}"] if "temperature" in one else []
+        for name in ("dropout_scale", "temperature"):
+            words += [f"--{name.replace('_', '-')} {one[name]:g}"] if name in one else []
         text = " ".join(words)
         talk(f"found{f' for model {place}' if handle.parts else ''}: {text}")
     return found

@@ -83,9 +83,16 @@ Samples = Annotated[
     int | None,
     option("N", "Networks: the mean over N dropout masks (Gal and Ghahramani, 2016).", min=1),
 ]
+DropoutScale = Annotated[
+    float | None,
+    option("X", "Multiply rates of dropout by X for --samples. [default: 1, or by --tune]"),
+]
 Tune = Annotated[
     list[str] | None,
-    option("FILE", "Find the temperature, or settings of --adapt and --cache, on this text."),
+    option(
+        "FILE",
+        "Find --temperature and --dropout-scale, or settings of --adapt and --cache, on this.",
+    ),
 ]
 AdaptSettings = Annotated[
     list[str] | None,

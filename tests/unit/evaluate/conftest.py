@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -34,12 +35,12 @@ def tokenizers() -> dict[str, Tokenizer]:
 
 
 @pytest.fixture(scope="session")
-def network() -> Callable[[int], RecurrentLM]:
+def network() -> Callable[..., RecurrentLM]:
     """A random network over so many types, whose predictions depend strongly on what it read."""
 
-    def build(vocab_size: int) -> RecurrentLM:
+    def build(vocab_size: int, **settings: Any) -> RecurrentLM:
         torch.manual_seed(0)
-        config = RecurrentLMConfig(hidden_size=12, embedding_size=12, init_range=1.0)
+        config = RecurrentLMConfig(hidden_size=12, embedding_size=12, init_range=1.0, **settings)
         return config.build(vocab_size).eval()
 
     return build

@@ -26,7 +26,7 @@ from elman.models.mixture import Mixture
 from elman.models.recurrent import RecurrentLM
 from elman.tokens.tokenizer import Tokenizer
 
-Build = Callable[[int], RecurrentLM]
+Build = Callable[..., RecurrentLM]
 LEARNING = DynamicConfig(rate=0.01, decay=0.1, epsilon=0.01)
 
 
@@ -192,14 +192,21 @@ def test_weights_that_become_too_large_are_not_the_best(network: Build) -> None:
     assert not math.isfinite(tried[0].perplexity)
 
 
-@pytest.mark.parametrize("samples", [None, 2])
-def test_tuning_finds_a_temperature(network: Build, samples: int | None) -> None:
-    model, encoded, tried = network(9), text(400), list[Trial]()
-    settings = Adaptation(temperature=1.0, samples=samples)
+@pytest.mark.parametrize(
+    ("samples", "scale", "scales"), [(None, None, 0), (2, None, 3), (2, 0.5, 1), (2, 1.0, 1)]
+)
+def test_tuning_finds_a_temperature_and_a_scale_of_dropout(
+    network: Build, samples: int | None, scale: float | None, scales: int
+) -> None:
+    model, encoded, tried = network(9, dropout_output=0.5), text(400), list[Trial]()
+    settings = Adaptation(temperature=1.0, samples=samples, dropout_scale=scale)
     (found,) = tune(model, settings, encoded, None, boundary_id=0, on_trial=tried.append)
-    assert found.temperature == pytest.approx(
-        float(min(tried, key=lambda trial: trial.perplexity).setting.removeprefix("temperature="))
-    )
+    best = min(tried, key=lambda trial: trial.perplexity).setting.split()
+    assert best[-1] == f"temperature={found.temperature:g}"
+    assert len({trial.setting.split()[0] for trial in tried if samples}) >= scales
+    if samples:
+        assert best[0] == f"dropout_scale={found.dropout_scale:g}"
+        assert scale in (None, found.dropout_scale)
     before, after = (
         evaluate(adapt(model, [one]), encoded, boundary_id=0) for one in (settings, found)
     )
@@ -209,6 +216,8 @@ def test_tuning_finds_a_temperature(network: Build, samples: int | None) -> None
 def test_settings_of_networks(network: Build) -> None:
     with pytest.raises(UsageError, match="dropout masks"):
         Adaptation(samples=2, cache=CacheConfig())
+    with pytest.raises(UsageError, match="nothing is dropped"):
+        Adaptation(dropout_scale=0.5)
     mixed = adapt(Mixture([network(9), network(9)], [0.5, 0.5]), [Adaptation(temperature=2.0)])
     assert evaluate(mixed, text(100), boundary_id=0).perplexity < 12
 

@@ -18,6 +18,7 @@ from elman.models.decoding import for_decoding
 from elman.models.dropout_samples import DropoutSamples
 from elman.models.dynamic import Dynamic, DynamicConfig, GradientScale
 from elman.models.tempered import Temperatures, Tempered
+from elman.nn.heads.mixture import MixtureConfig
 from tiny_models import TINY
 
 NAMES = ("lstm", "tied", "window", "adaptive", "maxent")
@@ -127,6 +128,42 @@ def test_without_dropout_samples_are_all_alike() -> None:
     network, tokens_BT = testing.build(TINY["tied"]), testing.some_tokens(2, 6)
     found = testing.whole(DropoutSamples(network, 3), tokens_BT)
     torch.testing.assert_close(found, testing.whole(network, tokens_BT), rtol=1e-4, atol=1e-5)
+
+
+EVERY_RATE = {
+    **{f"dropout_{name}": 0.4 for name in ("embedding", "input", "hidden", "output", "state")},
+    "weight_drop": 0.4,
+}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(TINY["lstm"], **EVERY_RATE),
+        replace(TINY["mixture of softmaxes"], head=MixtureConfig(num_components=3, dropout=0.4)),
+        replace(TINY["character cnn"], dropout_embedding=0.4, dropout_input=0.4),
+        replace(TINY["window deep"], dropout_hidden=0.4),
+    ],
+    ids=["every rate", "mixture of softmaxes", "character cnn", "window"],
+)
+def test_less_dropout_is_nearer_to_none(config: Any) -> None:
+    network, tokens_BT = testing.build(config), testing.some_tokens(2, 6)
+    plain = testing.whole(network, tokens_BT)
+    none, little, all_of_it = (
+        testing.whole(DropoutSamples(network, 4, scale=scale), tokens_BT)
+        for scale in (0.0, 0.1, 1.0)
+    )
+    torch.testing.assert_close(none, plain, rtol=1e-4, atol=1e-5)
+    distances = [(found - plain).abs().mean() for found in (little, all_of_it)]
+    assert 0 < distances[0] < distances[1]
+    again = testing.whole(DropoutSamples(network, 4), tokens_BT)  # the rates are what they were
+    torch.testing.assert_close(again, all_of_it, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("scale", [-0.1, 1.1, float("nan")])
+def test_wrong_scales_of_dropout(scale: float) -> None:
+    with pytest.raises(UsageError, match="dropout_scale"):
+        DropoutSamples(dropping(), 2, scale=scale)
 
 
 @pytest.mark.parametrize(
