@@ -121,3 +121,28 @@ def test_a_second_process_may_not_train_in_a_folder(
     assert [path.parent.name for path in leftovers(out)] == ["train"]
     assert elman("train", "lm", "--out", out, "--resume").code == 0
     assert not leftovers(tmp_path)
+
+
+def test_a_run_that_goes_on_is_packed_as_of_its_checkpoint(
+    elman: Elman, toy: Path, small: Small, tmp_path: Path
+) -> None:
+    out, packs, again = (tmp_path / name for name in ("run", "packs", "again"))
+    command = ("train", "lm", toy, "--out", out, *small, "--steps", 20, "--seed", 1)
+    often = ("--set", "training.checkpoint_seconds=1e-6")
+    with waiting("state.safetensors", *command, *often) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        assert "has no checkpoint yet" in elman("pack", out, packs).error[0]
+        for _ in range(4):  # those of the updates 0 to 3 are put into place
+            first.stdin.write("\n")
+            first.stdin.flush()
+            assert first.stdout.readline() == "here\n"
+        done = elman("pack", out, packs, "--exact").ok()
+        assert "the run goes on; packed as it was after update 3" in done.err
+        _, said = first.communicate("\n" * 40, timeout=120)
+        assert first.returncode == 0, said
+    elman("unpack", packs, "--out", again).ok()
+    elman("train", "lm", "--out", again, "--resume").ok()
+    found = [elman("evaluate", run, toy, "--json").ok().json["perplexity"] for run in (out, again)]
+    assert found[0] == found[1]
+    assert not leftovers(tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from elman.base.errors import UsageError
-from elman.terminal.console import number, result, result_json, size, table
+from elman.terminal.console import number, result, result_json, size, table, talk_notes
 from elman.terminal.options import Json, argument, option
 
 
@@ -23,7 +23,8 @@ def pack(
 ) -> None:
     """Pack a run into small files from which it can be resumed.
 
-    Numbers are rounded to 16 bits, and tensors that occur twice are stored once.
+    A run that goes on is packed as of its last checkpoint. Numbers are rounded to 16 bits, and
+    tensors that occur twice are stored once.
     """
     from elman.runs.packing import MEBIBYTE
     from elman.runs.packing import pack as write
@@ -31,6 +32,8 @@ def pack(
     if not isfinite(part_mib):
         raise UsageError(f"--part-mib cannot be {part_mib}", "use a finite number")
     packed = write(run, out, part_bytes=int(part_mib * MEBIBYTE), exact=exact, small=small)
+    if packed.going_on is not None:
+        talk_notes([f"the run goes on; packed as it was after update {packed.going_on:,}"])
     if json:
         parts = [str(part) for part in packed.parts]
         result_json({"parts": parts, "bytes": packed.num_bytes, "unpacked": packed.num_unpacked})

@@ -20,6 +20,10 @@ from elman.runs.new_folder import missing, remove_empty
 log = logging.getLogger("elman")
 
 
+class InUse(UsageError):
+    """Another process writes into the folder."""
+
+
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Lock the run folder `out`, made if it is missing; raise an error if another process writes
@@ -57,7 +61,7 @@ def _lock(out: Path) -> int | None:
             except FileNotFoundError:  # another process removed it just now
                 continue
             except BlockingIOError as error:
-                raise UsageError(
+                raise InUse(
                     f"{out} is in use by {_owner(out)}",
                     "wait until it has ended, or choose another folder",
                 ) from error

@@ -8,6 +8,8 @@ once. Bytes are compressed, the higher and the lower ones of numbers apart. A re
 on as it would have, to that rounding; with `exact`, nothing is rounded, and with `small` more is:
 large tensors to whole numbers of steps (`rounding.py`).
 
+A run that another process trains is packed as of its last checkpoint.
+
 The pack is one file of tensors (`base.tensor_files`, with checksums), cut into parts of a limited
 size: `NAME.1-of-3`, `NAME.2-of-3` and so on. Nothing in it is executed.
 """
@@ -17,8 +19,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,7 +34,7 @@ from elman.base.documents import intact
 from elman.base.errors import ElmanError, UsageError
 from elman.base.files import explained, make_folder, owned_folder, regular, replacing
 from elman.base.tensor_files import open_tensors
-from elman.runs.lock import locked
+from elman.runs.lock import InUse, locked
 from elman.runs.new_folder import check_free, filling
 from elman.runs.rounding import LARGE, SQUARES, Steps, restored
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, STATE_FILE, check_run_folder
@@ -41,6 +45,8 @@ FORMAT, SMALL_FORMAT = 1, 2
 MEBIBYTE = 1 << 20
 TENSOR_FILES = (STATE_FILE, MODEL_FILE)
 """Files whose tensors are rounded; all others are packed as they are."""
+COPY_TRIES = 5
+"""For a run whose checkpoint is replaced while it is copied."""
 AVERAGE = "average."
 """How the names of an average's tensors begin."""
 _WHAT_TO_NAME = "name the files that `elman pack` wrote, or their folder"
@@ -55,6 +61,8 @@ class Packed:
     num_bytes: int
     num_unpacked: int
     """Bytes of the run folder's files."""
+    going_on: int | None
+    """The update that was packed, of a run that another process trains."""
 
 
 def pack(
@@ -73,12 +81,17 @@ def pack(
         raise UsageError("a part must have at least one byte", "give --part-mib a larger number")
     if out.exists() and any(_PART.fullmatch(path.name) for path in out.iterdir()):
         raise UsageError(f"{out} has parts already", "choose another folder, or remove them first")
-    with locked(run), explained(out):
+    with _at_rest(run) as folder, explained(out):
         contents = _Contents(exact, small)
         num_unpacked = 0
         files = {
-            path.relative_to(run).as_posix(): path for path in run.rglob("*") if path.is_file()
+            path.relative_to(folder).as_posix(): path
+            for path in folder.rglob("*")
+            if path.is_file()
         }
+        going_on = None
+        if folder != run:
+            going_on = int(checkpoint.read_header(folder / STATE_FILE)["progress"]["step"])
         # The train state first: its average is what other tensors are stored beside.
         for name in sorted(files, key=lambda name: (name != STATE_FILE, name)):
             num_unpacked += files[name].stat().st_size
@@ -87,13 +100,53 @@ def pack(
             else:
                 contents.add_file(name, files[name].read_bytes())
         make_folder(out)
-        with owned_folder(out) as folder:
-            whole = folder / "whole"
+        with owned_folder(out) as own:
+            whole = own / "whole"
             number = SMALL_FORMAT if small else FORMAT
             checkpoint.write(whole, contents.stored, {"packed": number, **contents.header})
             num_bytes = whole.stat().st_size
             parts = _cut(whole, out / run.name, part_bytes)
-    return Packed(parts, num_bytes, num_unpacked)
+    return Packed(parts, num_bytes, num_unpacked, going_on)
+
+
+@contextmanager
+def _at_rest(run: Path) -> Iterator[Path]:
+    """Lock the run folder; if another process trains there, make a copy between two checkpoints."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(run))
+        except InUse:
+            copy = stack.enter_context(owned_folder()) / "run"
+            _copy(run, copy)
+            run = copy
+        yield run
+
+
+def _copy(run: Path, copy: Path) -> None:
+    for _ in range(COPY_TRIES):
+        before = _identity(run / STATE_FILE)
+        if before is None:
+            raise ElmanError(f"{run} has no checkpoint yet", "wait for the first one")
+        shutil.rmtree(copy, ignore_errors=True)
+        for path in run.rglob("*"):
+            place = path.relative_to(run)
+            if path.is_dir() or any(part.startswith(".") for part in place.parts):
+                continue  # temporary files are in hidden folders
+            (copy / place).parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path, copy / place)
+        if _identity(run / STATE_FILE) == before:
+            return
+    raise ElmanError(
+        f"checkpoints of {run} are written faster than they are copied", "wait until it has ended"
+    )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
 
 
 def _cut(whole: Path, named: Path, part_bytes: int) -> list[Path]:
