@@ -50,6 +50,12 @@ COUNTS = (
 OVERFITS = 1 / 3
 """If at least this share of a run came after the best model, the summary says what to try."""
 
+FAULTLESS = {
+    **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1", "f1"), 1.0),
+    **dict.fromkeys(("bleu", "chrf"), 99.999),  # sums of rounded logarithms
+}
+"""What a model without mistakes reaches on the validation text: then there is nothing to try."""
+
 
 class TrainCommands(typer.core.TyperGroup):
     """The commands of all tasks; "package.module:NAME" is one too."""
@@ -327,6 +333,8 @@ def best_model(summary: dict[str, Any]) -> str | None:
         told += f", at {console.duration(summary['best_seconds'])}"
     if steps - best < OVERFITS * steps:
         return told
+    if any(summary.get(name, 0.0) >= most for name, most in FAULTLESS.items()):
+        return f"{told}; it makes no mistake on the validation text"
     return f"{told}; training longer did not help: try a shorter run, more dropout or more text"
 
 
