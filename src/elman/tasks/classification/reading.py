@@ -60,9 +60,10 @@ class Columns:
 
 
 def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, str]]:
-    """Read the texts of files and folders, and their labels; rows with an empty text are left
-    out."""
+    """Read the texts of files and folders, each file once, and their labels; rows with an empty
+    text are left out."""
     rows: list[tuple[Texts, str]] = []
+    seen: set[Path] = set()
     for path in paths:
         is_folder = Path(path).expanduser().is_dir()
         if is_folder and columns.second:
@@ -71,6 +72,9 @@ def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, s
                 "give pairs as a table: .tsv, .csv or .jsonl",
             )
         for file in expand([path]):
+            if file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
             if is_folder:
                 label = file.name.split(".")[0]
                 rows += [((line.strip(),), label) for line in file_lines(file) if line.strip()]

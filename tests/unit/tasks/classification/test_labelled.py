@@ -103,6 +103,12 @@ def test_a_folder_has_a_file_for_each_label(tmp_path: Path) -> None:
     assert read(folder) == [("Novák", "Czech"), ("Dvořák", "Czech"), ("O'Neill", "Irish")]
 
 
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "".join(f"{x}\t{t}\n" for t, x in EXPECTED))
+    twice = read_labelled([str(path), f"{tmp_path}/./a.tsv"], Columns("1", "2"))
+    assert twice == read_labelled([str(path)], Columns("1", "2"))
+
+
 def test_texts_alone_can_be_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "one\ntwo\n")
     rows = list(read_rows(path, Columns(), labels_needed=False))
