@@ -47,10 +47,6 @@ from elman.train.training_config import TrainingConfig
 from elman.train.updating import Updater
 
 STATE_FORMAT = 1
-SAMPLES_PER_DOUBLING = 4
-"""Validations that draw a sample, of those by which their number doubles: samples take longer than
-validations on a GPU, and later ones differ less."""
-
 UPDATES = "updates"
 """The name of whole updates among the kernels."""
 
@@ -355,7 +351,7 @@ class _Loop:
         found = self.averages.measured(self._measure)
         loss, criterion = found.nats_per_token, found.criterion
         with self.averages.applied():
-            sample = self._sample() if _wants_sample(len(progress.valid_losses) + 1) else None
+            sample = self._sample() if self.budget.wants_sample(progress) else None
             best = criterion < progress.best
             if best:
                 self._save_model(found)
@@ -588,9 +584,3 @@ class _Loop:
         else:
             step = int(header["progress"]["step"])
             torch.manual_seed(seed_of(self.training.seed, self.ranks.rank, step))
-
-
-def _wants_sample(number: int) -> bool:
-    """Return whether to draw a sample after the validation of this number, counted from 1."""
-    step = 1 << max(0, number.bit_length() - SAMPLES_PER_DOUBLING.bit_length())
-    return number % step == 0
