@@ -41,6 +41,11 @@ class Tagger(Handle):
         """The labels it predicts; those of entities are in BIOES."""
         return list(self.vocabulary.labels)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags that `tag` gives, in the scheme of the training file."""
+        return self.vocabulary.tags
+
     def tag(self, sentence: str | Sequence[str]) -> list[tuple[str, str]]:
         """Return each word of a sentence with its tag; a string is split into words first."""
         words = _words(sentence)
