@@ -39,7 +39,7 @@ from elman.train.gradients import MOST_NATS, Meter, diverged, perplexity
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import OptimiserConfig
 from elman.train.ranks import ALONE, Order, Own, Ranks, random_group, seed_of
-from elman.train.report import MetricsLog, Report, TensorBoardLog
+from elman.train.report import NOT_RECURRENT, MetricsLog, Report, TensorBoardLog
 from elman.train.saving import Saving
 from elman.train.schedules import ScheduleConfig, rate_factor
 from elman.train.trainable import StatefulObjective, Trainable, Validation
@@ -265,7 +265,7 @@ class _Loop:
             self._update()
         self.kernels = dict(kernels)
         names = "; ".join(f"{part}: {kernel}" for part, kernel in self.kernels.items())
-        return self._report("note", log=not is_logged, note=f"kernels: {names or 'none'}")
+        return self._report("note", log=not is_logged, note=f"kernels: {names or NOT_RECURRENT}")
 
     def _update(self) -> None:
         done = self._done()

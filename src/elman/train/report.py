@@ -18,6 +18,9 @@ from elman.base.documents import damaged, intact, parse_line, sealed
 from elman.base.errors import ElmanError
 from elman.base.files import check_in_place, explained, make_folder, regular, sync
 
+NOT_RECURRENT = "torch's own operations (no layer is recurrent)"
+"""What computes a model without recurrent layers, which alone have kernels to choose from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
