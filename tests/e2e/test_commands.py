@@ -91,6 +91,9 @@ def test_evaluate(elman: Elman, model: Path, toy: Path) -> None:
     text = elman("evaluate", model, toy).out
     assert "bits per byte" in text
     assert f"{found['nats_per_token']:.4f}" in text
+    # Without unknown tokens it would be the same figure again.
+    assert found["perplexity_without_unknown"] == pytest.approx(found["perplexity"])
+    assert "without unknowns" not in text
 
 
 def test_evaluate_counts_unknown_words(elman: Elman, words: Path, tmp_path: Path) -> None:
