@@ -160,6 +160,8 @@ class _Loop:
             self.budget.begin(self.progress.step, self.progress.tokens)
             if self.resumed:
                 note = f"continuing after step {self.progress.step:,}"
+                factor = self._factor(self._done())
+                self.updater.learning_rate = self.optimiser_config.learning_rate * factor
                 yield self._report("resume", log=False, note=note)
             else:
                 reports = [self._report("start", note=note)]
@@ -267,15 +269,19 @@ class _Loop:
         names = "; ".join(f"{part}: {kernel}" for part, kernel in self.kernels.items())
         return self._report("note", log=not is_logged, note=f"kernels: {names or NOT_RECURRENT}")
 
-    def _update(self) -> None:
-        done = self._done()
-        factor = rate_factor(
+    def _factor(self, done: float) -> float:
+        """By what the learning rate of the next update is scaled, `done` with the run so far."""
+        return rate_factor(
             self.schedule,
             progress=done,
             step=self.progress.step,
             epoch=self.trainable.batches.epoch,
             valid_losses=self.progress.valid_losses,
         )
+
+    def _update(self) -> None:
+        done = self._done()
+        factor = self._factor(done)
         self.ranks.order(Order.UPDATE, done, factor)
         self._carry_out(done, factor)
 

@@ -55,7 +55,7 @@ class Report:
     clip_rate: float | None = None
     """Share of clipped updates since the last report."""
     learning_rate: float | None = None
-    """Learning rate of the last update."""
+    """Learning rate of the last update; with kind resume, of the next one."""
     tokens_per_second: float | None = None
     """Training speed since the last report, without validations."""
     seconds: float = 0.0
