@@ -53,6 +53,9 @@ class Progress:
     tokens: int = 0
     valid_losses: list[float] = field(default_factory=list)
     """The criterion of each validation: a loss, or a negated metric."""
+    best_loss: float = 0.0
+    """The surprisal of the best model, which decides between models with the same metric; 0 if it
+    is not known."""
     validated_step: int = -1
     validated_tokens: int = 0
     """Tokens read before the last validation."""

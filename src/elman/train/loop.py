@@ -358,9 +358,11 @@ class _Loop:
         loss, criterion = found.nats_per_token, found.criterion
         with self.averages.applied():
             sample = self._sample() if self.budget.wants_sample(progress) else None
-            best = criterion < progress.best
+            ranked = (criterion, loss or 0.0)
+            best = ranked < (progress.best, progress.best_loss)
             if best:
                 self._save_model(found)
+                progress.best_loss = ranked[1]
         self.validation_seconds = self.budget.seconds() - before
         saved = self.saving.taken - saved
         progress.validation_seconds += self.validation_seconds - saved
