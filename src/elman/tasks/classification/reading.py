@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.text.sources import expand, file_lines
-from elman.text.tables import Cells, table_rows
+from elman.text.sources import COMPRESSED, expand, file_lines
+from elman.text.tables import Cells, suffix_of, table_rows
 
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "sentiment", "language", "gold"),
@@ -55,8 +55,12 @@ class Columns:
     """That of the second text of a pair; empty for single texts."""
 
     def __post_init__(self) -> None:
-        if self.second and self.second in (self.label, self.text):
-            raise UsageError(f"column {self.second} is named twice", "name three different columns")
+        named = Counter(filter(None, (self.label, self.text, self.second)))
+        for name, count in named.items():
+            if count > 1:
+                raise UsageError(
+                    f"column {name} is named twice", "name different columns for labels and texts"
+                )
 
 
 def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, str]]:
@@ -97,18 +101,39 @@ def read_rows(
         return
     found, has_header = _found(path, [cells for _, cells in beginning], columns)
     if labels_needed and not found.label:
+        first = [cells for _, cells in beginning]
         raise UsageError(
-            f"{path} has no column of labels", "name it with --column, or add one before the text"
+            f"{path} has no column of labels",
+            _other_form(path, first) or "name it with --column, or add one before the text",
         )
     body = islice(chain(beginning, rows), int(has_header), None)
     names = list(beginning[0][1]) if has_header else None
     for number, cells in body:
         where = f"{path}, line {number}"
-        label = _cell(cells, found.label, names, where) if found.label else None
+        label = _cell(cells, found.label, names, where).strip() if found.label else None
         if labels_needed and not label:
             raise ElmanError(f"{where}: the label is missing", "no label may be empty")
         texts = [column for column in (found.text, found.second) if column]
         yield tuple(_cell(cells, column, names, where) for column in texts), label or None
+
+
+def _other_form(path: Path, rows: Sequence[Cells]) -> str | None:
+    """Say how to convert a table of which every line is one cell; None if nothing divides them."""
+    if not all(isinstance(row, list) and len(row) == 1 for row in rows):
+        return None
+    lines = [row[0] for row in rows if isinstance(row, list)]
+    if all(line.startswith("__label__") and " " in line for line in lines):
+        return r"for fastText's form: sed 's/ /\t/' OLD > NEW.tsv"
+    mark = next((mark for mark in ",;|" if all(mark in line for line in lines)), None)
+    if mark is None:
+        return None
+    is_csv = suffix_of(path) == ".csv"
+    separators = "commas, semicolons or tabs" if is_csv else "tabs"
+    told = f"columns are separated by {separators}; "
+    if mark == "|":
+        return told + r"replace '|': tr '|' '\t' < OLD > NEW.tsv"
+    packed = path.suffix if path.suffix in COMPRESSED else ""
+    return f"{told}for '{mark}', rename it to {path.name.split('.')[0]}.csv{packed}"
 
 
 def has_column(path: Path, name: str) -> bool:
@@ -148,9 +173,9 @@ def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns
         return replace(columns, label=label, text=text), True
     lists = [row for row in rows if isinstance(row, list)]
     by_number = any(vars(columns).values())
-    found = _by_content(lists[1:] if len(lists) > 1 else lists, columns)
+    found = _by_content(path, lists[1:] if len(lists) > 1 else lists, columns)
     if by_number or not _is_header(path, lists, found):
-        return _by_content(lists, columns), False
+        return _by_content(path, lists, columns), False
     called = {key: first[int(n) - 1] if n else "" for key, n in vars(found).items()}
     return Columns(**called), True
 
@@ -182,15 +207,15 @@ def _is_header(path: Path, rows: Sequence[list[str]], columns: Columns) -> bool:
     )
 
 
-def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:
+def _by_content(path: Path, rows: Sequence[list[str]], columns: Columns) -> Columns:
     """Detect columns: texts are the longest, labels have the fewest different values."""
     width = Counter(len(row) for row in rows).most_common(1)[0][0]
     values = {str(i + 1): [row[i] for row in rows if i < len(row)] for i in range(width)}
-    text = columns.text or max(
-        (number for number in values if number not in (columns.label, columns.second)),
-        key=lambda number: sum(map(len, values[number])),
-        default="1",
-    )
+    others = [number for number in values if number not in (columns.label, columns.second)]
+    if not columns.text and not others:
+        hint = "a line is a label and a text, separated by a tab (in .csv, by a comma)"
+        raise UsageError(f"{path} has no column of texts", _other_form(path, rows) or hint)
+    text = columns.text or max(others, key=lambda number: sum(map(len, values[number])))
     others = [number for number in values if number not in (text, columns.second)]
     label = columns.label or min(others, key=lambda n: len(set(values[n])), default="")
     return replace(columns, label=label, text=text)

@@ -146,6 +146,46 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         read(write(tmp_path / "a.jsonl", '{"label": "x", "n": 1}\n'))
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "hint"),
+    [
+        ("a.txt", "{text},{label}", "columns are separated by tabs; for ',', rename it to a.csv"),
+        ("a.txt.gz", "{text};{label}", "for ';', rename it to a.csv.gz"),
+        ("a.tsv", "{text}|{label}", "columns are separated by tabs; replace '|': tr '|' '\\t'"),
+        ("a.csv", "{text}|{label}", "columns are separated by commas, semicolons or tabs; repl"),
+        ("a.txt", "__label__{label} {text}", "for fastText's form: sed 's/ /\\t/' OLD > NEW.tsv"),
+        ("a.txt", "{text}", "name it with --column, or add one before the text"),
+    ],
+)
+def test_other_separators_are_recognised(tmp_path: Path, name: str, line: str, hint: str) -> None:
+    lines = "".join(line.format(text="some words", label=x) + "\n" for x in LABELS)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+    with pytest.raises(UsageError, match="has no column of labels") as caught:
+        read(path)
+    assert hint in caught.value.hint
+
+
+def test_a_column_of_labels_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "good,well made\nbad,dull\n")
+    with pytest.raises(UsageError, match="has no column of texts") as caught:
+        read(path, "1")
+    assert "rename it to a.csv" in caught.value.hint
+
+
+def test_white_space_around_labels_does_not_count(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\none,very good \ntwo, very good\n")
+    assert read(path) == [("one", "very good"), ("two", "very good")]
+    path = write(tmp_path / "b.csv", "text,label\none, \n")
+    with pytest.raises(ElmanError, match=r"b\.csv, line 2: the label is missing"):
+        read(path)
+
+
+def test_the_labels_are_not_the_texts() -> None:
+    with pytest.raises(UsageError, match="column label is named twice"):
+        Columns("label", "label")
+
+
 PAIRS = [(("a dog runs", "an animal runs"), "yes"), (("a dog runs", "no dog runs"), "no")]
 NAMED = "n\tsentence_A\tsentence_B\tentailed\n" + "".join(
     f"{i}\t{a}\t{b}\t{x}\n" for i, ((a, b), x) in enumerate(PAIRS)
