@@ -227,6 +227,8 @@ def _train(
         if where.device == "cpu" and not loops.is_compiled():
             scale += "; compiling loops once, up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
+        for note in getattr(data, "caveats", ()):
+            yield Report(kind="note", note=note, seconds=clock() - started)
         for note in kernel_notes() if where.device == "cpu" else ():
             yield Report(kind="note", note=note, seconds=clock() - started)
 

@@ -7,7 +7,7 @@ equal size and with an equal beginning are read whole.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +23,8 @@ TOO_GOOD = (
     "a training text: its figures are too good",
     "training texts, so the figures are too good",
 )
+LEAST_SHARE = 0.05
+"""Fewer rows that are both learnt from and measured are usual, and not noted."""
 
 
 def repeated_texts(train: Sequence[str], valid: Sequence[str], test: Sequence[str]) -> list[str]:
@@ -50,6 +52,19 @@ def repeated_texts(train: Sequence[str], valid: Sequence[str], test: Sequence[st
     of_validation = {same[file] for file in counts["validation"]} - of_training
     shared = [file for file in counts["test"] if same[file] in of_validation]
     notes += _also("test", shared, len(counts["test"]), "the validation text", "validation texts")
+    return notes
+
+
+def repeated_rows(
+    train: Iterable[Hashable], held_out: Mapping[str, Sequence[Hashable]], what: str
+) -> list[str]:
+    """Return notes on rows held out, by kind, that are also among those to learn from."""
+    known, notes = set(train), []
+    for kind, rows in held_out.items():
+        count = sum(row in known for row in rows)
+        if count > LEAST_SHARE * len(rows):
+            total = f"{count:,} of {len(rows):,} {kind} {what}"
+            notes.append(f"{total} are also among those to learn from")
     return notes
 
 

@@ -63,9 +63,11 @@ class Columns:
                 )
 
 
-def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, str]]:
+def read_labelled(
+    paths: Sequence[str], columns: Columns, left_out: list[Texts] | None = None
+) -> list[tuple[Texts, str]]:
     """Read the texts of files and folders, each file once, and their labels; rows with an empty
-    text are left out."""
+    text are `left_out`."""
     rows: list[tuple[Texts, str]] = []
     seen: set[Path] = set()
     for path in paths:
@@ -83,8 +85,11 @@ def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, s
                 label = file.name.split(".")[0]
                 rows += [((line.strip(),), label) for line in file_lines(file) if line.strip()]
             else:
-                found = read_rows(file, columns, labels_needed=True)
-                rows += [(t, label) for t, label in found if label and all(map(str.strip, t))]
+                for texts, found in read_rows(file, columns, labels_needed=True):
+                    if found and all(map(str.strip, texts)):
+                        rows.append((texts, found))
+                    elif left_out is not None:
+                        left_out.append(texts)
     if not rows:
         raise ElmanError(f"no texts in {', '.join(paths)}", "check the files")
     return rows
