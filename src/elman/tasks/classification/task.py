@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from elman.base.config import merge
-from elman.base.counting import counted
+from elman.base.counting import counted, some_of
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import SentenceBatches, beginning
 from elman.batches.wording import Spelled
@@ -107,7 +107,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         if not first.is_dir():
             texts = " and ".join(filter(None, (data.text_column, data.second_column)))
             where = f"in column {data.column}, texts in column {texts}"
-        found.append(f"labels are {where} ({len(counts)} labels: {_listed(sorted(counts))})")
+        found.append(f"labels are {where} ({len(counts)} labels: {some_of(sorted(counts))})")
         weights = ", rare labels weigh more" if config.objective.class_weights != "none" else ""
         found.append(
             f"{config.tokenizer.kind}s, {model.hidden_size} {model.cell.upper()} units"
@@ -205,7 +205,7 @@ def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
         if theirs and not set(theirs) & set(labels):
             raise UsageError(
                 f"no {kind} text has a label of the training texts",
-                f"theirs are {_listed(labels)}, those of the {kind} texts {_listed(theirs)}",
+                f"theirs are {some_of(labels)}, those of the {kind} texts {some_of(theirs)}",
             )
     if resume:
         vocabulary = LabelVocabulary.load(out)
@@ -258,12 +258,12 @@ class Classification:
         for label in labels:
             alike.setdefault(label.casefold(), []).append(label)
         if twins := [" and ".join(some) for some in alike.values() if len(some) > 1]:
-            notes.append(f"labels that differ only in capitals: {_listed(twins)}")
+            notes.append(f"labels that differ only in capitals: {some_of(twins)}")
         for kind, rows in self.data.held_out.items():
             new = Counter(label for _, label in rows if label not in self.vocabulary.label_ids)
             if new:
                 total = f"{new.total():,} of {len(rows):,} {kind} {what}"
-                lacking = f"have labels that the training texts lack: {_listed(sorted(new))}"
+                lacking = f"have labels that the training texts lack: {some_of(sorted(new))}"
                 notes.append(f"{total} {lacking}")
         texts = {kind: [row for row, _ in rows] for kind, rows in self.data.held_out.items()}
         return notes + repeated_rows((row for row, _ in self.data.train), texts, what)
@@ -341,7 +341,7 @@ class Classification:
 
     def describe(self) -> str:
         labels = self.vocabulary.labels
-        return f"A classifier of {self._rows} with {len(labels)} labels ({_listed(labels, 8)})"
+        return f"A classifier of {self._rows} with {len(labels)} labels ({some_of(labels, most=8)})"
 
     def _evaluate(
         self, model: Classifier, rows: list[Row], limit: int | None
@@ -366,10 +366,6 @@ class Classification:
             first = "accuracy"
         names.sort(key=lambda name: name != first)
         return {name: getattr(found, name) for name in names}
-
-
-def _listed(labels: Sequence[str], most: int = 6) -> str:
-    return ", ".join(labels[:most]) + (", ..." if len(labels) > most else "")
 
 
 def _model(
