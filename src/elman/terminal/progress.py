@@ -78,14 +78,14 @@ class Progress:
         self._validated, self._held = (now, done), None
         self._display.say(valid_line(report))
         if report.sample:
-            self._sample(report, now)
+            self._sample(report, report.sample, now)
 
-    def _sample(self, report: Report, now: float) -> None:
+    def _sample(self, report: Report, sample: str, now: float) -> None:
         if self._sampled is not None and now - self._sampled < SECONDS_BETWEEN_SAMPLES:
             self._unseen = report
             return
         self._sampled, self._unseen = now, None
-        self._display.say(_indented(report.sample))
+        self._display.say(_indented(sample))
 
 
 def display() -> Display:

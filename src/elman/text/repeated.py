@@ -59,7 +59,7 @@ def repeated_rows(
     train: Iterable[Hashable], held_out: Mapping[str, Sequence[Hashable]], what: str
 ) -> list[str]:
     """Return notes on rows held out, by kind, that are also among those to learn from."""
-    known, notes = set(train), []
+    known, notes = set(chain.from_iterable(held_out.values())).intersection(train), []
     for kind, rows in held_out.items():
         count = sum(row in known for row in rows)
         if count > LEAST_SHARE * len(rows):

@@ -252,8 +252,8 @@ class Classification:
         """What the user should know of the data."""
         notes, labels, what = [], self.vocabulary.labels, self._rows
         if number := self.data.num_empty:
-            rows = counted(number, "row")
-            notes.append(f"{rows} without a text {'is' if number == 1 else 'are'} left out")
+            are = "is" if number == 1 else "are"
+            notes.append(f"{counted(number, 'row')} without a text {are} left out")
         alike: dict[str, list[str]] = {}
         for label in labels:
             alike.setdefault(label.casefold(), []).append(label)

@@ -147,7 +147,7 @@ def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
     tagging = Tagging(config, made, counts, train, valid, test, embedder)
     for kind, held_out in tagging.held_out.items():
         theirs = {tag for _, tags in held_out for tag in tags if tag is not None}
-        if theirs and not any(tagging.known_tags(tags) for _, tags in held_out):
+        if theirs and not any(tagging.knows(tags) for _, tags in held_out):
             raise UsageError(
                 f"no {kind} word has a tag of the training text",
                 f"theirs are {some_of(made.tags)}, those of the {kind} words "
@@ -188,9 +188,9 @@ class Tagging:
     def held_out(self) -> dict[str, list[Row]]:
         return {"validation": self.valid, "test": self.test_rows}
 
-    def known_tags(self, tags: Sequence[str | None]) -> set[str | None]:
-        """The labels of a sentence that the model has."""
-        return set(self.vocabulary.labels).intersection(self.vocabulary.to_labels(tags))
+    def knows(self, tags: Sequence[str | None]) -> bool:
+        """Whether the model has a label of a sentence."""
+        return not set(self.vocabulary.labels).isdisjoint(self.vocabulary.to_labels(tags))
 
     @property
     def caveats(self) -> list[str]:
