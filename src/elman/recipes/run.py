@@ -533,10 +533,13 @@ def _finish(
 
 
 def _moment(out: Path, step: int) -> dict[str, Any]:
-    """When the best model was validated; nothing if that report is lost."""
-    for report in read_json_lines(out / METRICS_FILE):
-        if report.get("kind") == "valid" and report["step"] == step:
-            return {"best_epoch": report["epoch"], "best_seconds": report["seconds"]}
+    """When the best model was validated, and how often later ones were; nothing if the report is
+    lost."""
+    valid = [one for one in read_json_lines(out / METRICS_FILE) if one.get("kind") == "valid"]
+    for report in valid:
+        if report["step"] == step:
+            when = {"best_epoch": report["epoch"], "best_seconds": report["seconds"]}
+            return when | {"later_validations": sum(one["step"] > step for one in valid)}
     return {}
 
 

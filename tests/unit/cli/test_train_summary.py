@@ -47,6 +47,14 @@ def test_advice_where_only_another_figure_is_at_its_best() -> None:
     assert "training longer did not help" in told
 
 
+def test_no_advice_after_few_validations() -> None:
+    summary = {**SUMMARY, "best_step": 600}
+    assert best_model({**summary, "later_validations": 2}) == "after 600 of 4,000 updates, at 9 s"
+    advice = best_model({**summary, "later_validations": 3})
+    assert advice is not None
+    assert "training longer did not help" in advice
+
+
 def test_runs_of_earlier_versions_have_no_time_of_the_best_model() -> None:
     summary: dict[str, Any] = {"steps": 40, "best_step": 38, "seconds": 60.0}
     assert best_model(summary) == "after 38 of 40 updates"

@@ -99,6 +99,8 @@ def test_the_summary_says_where_the_best_model_is_from(toy: Path, tmp_path: Path
     assert summary["best_step"] == best.step
     assert summary["best_epoch"] == best.epoch
     assert summary["best_seconds"] == round(best.seconds, 3) < summary["seconds"]
+    later = [r for r in reports if r.kind == "valid" and r.step > best.step]
+    assert summary["later_validations"] == len(later) > 0
 
 
 def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> None:
