@@ -100,6 +100,11 @@ def read_rows(
 ) -> Iterator[tuple[Texts, str | None]]:
     """Read texts and labels from a table or a file of JSON lines; without `labels_needed`, labels
     may be missing."""
+    if suffix_of(path) == ".parquet":
+        raise UsageError(
+            f"a classifier does not read .parquet files, such as {path}",
+            "convert it: pandas.read_parquet(OLD).to_csv('NEW.csv', index=False)",
+        )
     rows = table_rows(path)
     beginning = list(islice(rows, _LOOK_AHEAD))
     if not beginning:
@@ -124,6 +129,11 @@ def read_rows(
 
 def _other_form(path: Path, rows: Sequence[Cells]) -> str | None:
     """Say how to convert a table of which every line is one cell; None if nothing divides them."""
+    first = str(rows[0][0]).lstrip() if isinstance(rows[0], list) else ""
+    if suffix_of(path) == ".json" and first[:1] in ("[", "{"):
+        if first[0] == "[":
+            return "write one object per line: jq -c '.[]' OLD > NEW.jsonl"
+        return f"rename it to {path.name.replace('.json', '.jsonl')}"
     if not all(isinstance(row, list) and len(row) == 1 for row in rows):
         return None
     lines = [row[0] for row in rows if isinstance(row, list)]
@@ -247,7 +257,7 @@ def _cell(cells: Cells, column: str, names: list[str] | None, where: str) -> str
     if isinstance(cells, dict):
         if column not in cells:
             raise ElmanError(f"{where}: no '{column}'", nearest(column, cells))
-        value = cells[column]
+        value = "" if cells[column] is None else cells[column]
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     index = names.index(column) if names is not None and column in names else int(column) - 1
     if names is not None and len(cells) != len(names):

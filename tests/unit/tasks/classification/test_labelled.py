@@ -166,6 +166,34 @@ def test_other_separators_are_recognised(tmp_path: Path, name: str, line: str, h
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ('[{"text": "a", "label": "x"}]', "write one object per line: jq -c '.[]' OLD > NEW.jsonl"),
+        ('[\n  {"text": "a",\n "label": "x"}\n]\n', "write one object per line: jq"),
+        ('{"text": "a", "label": "x"}\n', "rename it to a.jsonl"),
+    ],
+)
+def test_json_that_is_not_named_as_lines(tmp_path: Path, content: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="has no column of labels") as caught:
+        read(write(tmp_path / "a.json", content))
+    assert caught.value.hint.startswith(hint)
+
+
+def test_parquet_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a classifier does not read \.parquet files") as caught:
+        read(write(tmp_path / "a.parquet", "PAR1\0"))
+    assert "to_csv" in caught.value.hint
+
+
+def test_null_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": null, "label": 2}\n')
+    assert read(path) == [("a", "1")]
+    write(path, '{"text": "a", "label": "x"}\n{"text": "b", "label": null}\n')
+    with pytest.raises(ElmanError, match=r"a\.jsonl, line 2: the label is missing"):
+        read(path)
+
+
 def test_a_column_of_labels_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "good,well made\nbad,dull\n")
     with pytest.raises(UsageError, match="has no column of texts") as caught:
