@@ -100,12 +100,7 @@ def read_rows(
 ) -> Iterator[tuple[Texts, str | None]]:
     """Read texts and labels from a table or a file of JSON lines; without `labels_needed`, labels
     may be missing."""
-    if suffix_of(path) == ".parquet":
-        raise UsageError(
-            f"a classifier does not read .parquet files, such as {path}",
-            "convert it: pandas.read_parquet(OLD).to_csv('NEW.csv', index=False)",
-        )
-    rows = table_rows(path)
+    rows = _rows(path)
     beginning = list(islice(rows, _LOOK_AHEAD))
     if not beginning:
         return
@@ -151,15 +146,24 @@ def _other_form(path: Path, rows: Sequence[Cells]) -> str | None:
     return f"{told}for '{mark}', rename it to {path.name.split('.')[0]}.csv{packed}"
 
 
+def _rows(path: Path) -> Iterator[tuple[int, Cells]]:
+    if suffix_of(path) == ".parquet":
+        raise UsageError(
+            f"a classifier does not read .parquet files, such as {path}",
+            "convert it: pandas.read_parquet(OLD).to_csv('NEW.csv', index=False)",
+        )
+    return table_rows(path)
+
+
 def has_column(path: Path, name: str) -> bool:
     """Whether the header of a table has a column of this name."""
-    _, first = next(table_rows(path), (0, []))
+    _, first = next(_rows(path), (0, []))
     return not name.isdigit() and name in first
 
 
 def find_columns(path: Path, columns: Columns) -> Columns:
     """The columns of labels and texts of a file, as given or detected."""
-    beginning = [cells for _, cells in islice(table_rows(path), _LOOK_AHEAD)]
+    beginning = [cells for _, cells in islice(_rows(path), _LOOK_AHEAD)]
     return _found(path, beginning, columns)[0] if beginning else columns
 
 

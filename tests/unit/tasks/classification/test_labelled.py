@@ -181,9 +181,11 @@ def test_json_that_is_not_named_as_lines(tmp_path: Path, content: str, hint: str
 
 
 def test_parquet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"a classifier does not read \.parquet files") as caught:
-        read(write(tmp_path / "a.parquet", "PAR1\0"))
-    assert "to_csv" in caught.value.hint
+    path = write(tmp_path / "a.parquet", "PAR1\0")
+    for how in (read, lambda path: find_columns(path, Columns())):
+        with pytest.raises(UsageError, match=r"classifier does not read \.parquet files") as caught:
+            how(path)
+        assert "to_csv" in caught.value.hint
 
 
 def test_null_is_missing(tmp_path: Path) -> None:
