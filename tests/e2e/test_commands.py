@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from elman.runs.run_folder import ORIGIN
 
 Elman = Callable[..., Any]
 Small = tuple[str, ...]
+SPECIMENS = Path(__file__).parents[1] / "unit" / "runs" / "specimens"
 
 
 def test_train_ends_with_one_json_object(
@@ -89,6 +91,9 @@ def test_evaluate(elman: Elman, model: Path, toy: Path) -> None:
     text = elman("evaluate", model, toy).out
     assert "bits per byte" in text
     assert f"{found['nats_per_token']:.4f}" in text
+    # Without unknown tokens it would be the same figure again.
+    assert found["perplexity_without_unknown"] == pytest.approx(found["perplexity"])
+    assert "without unknowns" not in text
 
 
 def test_evaluate_counts_unknown_words(elman: Elman, words: Path, tmp_path: Path) -> None:
@@ -226,6 +231,12 @@ def test_info_explains_the_parts(elman: Elman, model: Path) -> None:
         "training",
     ):
         assert word in text
+
+
+def test_info_of_a_model_without_recurrent_layers(elman: Elman) -> None:
+    rows = elman("info", SPECIMENS / "format-1-window").out
+    assert re.search(r"kernels +torch's own operations \(no layer is recurrent\)\n", rows)
+    assert "kernels" not in elman("info", SPECIMENS / "format-1-lm").out
 
 
 def test_info_explains_a_mixture(elman: Elman, words: Path, words_too: Path) -> None:

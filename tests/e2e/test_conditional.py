@@ -52,6 +52,13 @@ def run(elman: Elman, names: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return out
 
 
+def test_one_label_is_refused(elman: Elman, tmp_path: Path) -> None:
+    (tmp_path / "reviews.csv").write_text("text,label\nfine,good\n" * 20)
+    refused = elman("train", "conditional", tmp_path / "reviews.csv")
+    assert refused.code == 2
+    assert refused.error[0] == "all texts have the label 'reviews', the name of reviews.csv"
+
+
 @pytest.mark.parametrize("how", [("--seed", 1), ("--beam", 3), ("--greedy",)])
 def test_texts_are_of_their_label(elman: Elman, run: Path, how: tuple[Any, ...]) -> None:
     for label, letters in (("Upper", "AB"), ("Lower", "cd")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,11 @@ def test_the_list_has_every_claim(elman: Elman) -> None:
     assert [claim["id"] for claim in found] == list(CLAIMS)
     assert set(found[0]) >= {"id", "claim", "source", "verdict", "seconds"}
     assert all(claim["verdict"] is None for claim in found)
-    assert "not run" in elman("lab").out
+    assert (found[0]["id"], found[0]["published"]) == ("C1", "holds")
+    listed = elman("lab")
+    assert re.search(r"what it says +lecture: slide +published +here +time\n", listed.out)
+    assert re.search(r"\nC2 .* does not hold here +not run +[\dms]", listed.out)
+    assert "published: five seeds on two cores" in listed.err
 
 
 def test_a_run_ends_with_a_verdict_and_files(elman: Elman, tmp_path: Path) -> None:

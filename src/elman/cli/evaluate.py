@@ -341,13 +341,14 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
 def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
     share = evaluation.oov / evaluation.tokens
     speed = round(evaluation.tokens / max(evaluation.seconds, 1e-9))
+    known = ("perplexity without unknowns", number(evaluation.perplexity_without_unknown))
     return [
         (
             "unknown tokens",
             f"{number(evaluation.oov)} of {number(evaluation.tokens)} ({share:.2%})",
         ),
         ("perplexity", number(evaluation.perplexity)),
-        ("perplexity without unknowns", number(evaluation.perplexity_without_unknown)),
+        *([known] if evaluation.oov else []),
         ("nats per token", f"{evaluation.nats_per_token:.4f}"),
         ("bits per byte", f"{evaluation.bits_per_byte:.4f}"),
         ("time", f"{duration(evaluation.seconds)}, {number(speed)} tokens/s"),

@@ -26,6 +26,7 @@ from elman.terminal.console import (
     talk_notes,
 )
 from elman.terminal.options import Device, Json, Model, option
+from elman.train.report import NOT_RECURRENT
 
 ALWAYS = {"cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied"} | {
     *("attention", "order", "smoothing"),
@@ -157,6 +158,8 @@ def _rows(part: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [
         (f"kernel of {name}, generating", plan) for name, plan in part.get("generation", {}).items()
     ]
+    if not (trained or part["plans"]):
+        rows.append(("kernels", NOT_RECURRENT))
     rows += [
         (f"layers of the embeddings, at the {place}", told_weights(found))
         for place, found in part["layer_weights"].items()

@@ -43,12 +43,20 @@ if TYPE_CHECKING:
 COUNTS = (
     *("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov"),
     *("seconds", "validation_share", "saving_share", "best_epoch", "best_seconds"),
+    "later_validations",
 )
 """Entries of a summary that are amounts, not figures of quality."""
 
 
-OVERFITS = 1 / 3
-"""If at least this share of a run came after the best model, the summary says what to try."""
+OVERFITS, LATER_VALIDATIONS = 1 / 3, 3
+"""If at least this share of a run and so many validations came after the best model, the summary
+says what to try."""
+
+FAULTLESS = {
+    **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1", "f1"), 1.0),
+    **dict.fromkeys(("bleu", "chrf"), 99.999),  # sums of rounded logarithms
+}
+"""What a model without mistakes reaches on the validation text: then there is nothing to try."""
 
 
 class TrainCommands(typer.core.TyperGroup):
@@ -325,8 +333,11 @@ def best_model(summary: dict[str, Any]) -> str | None:
     told = f"after {number(best)} of {number(steps)} updates"
     if "best_seconds" in summary:
         told += f", at {console.duration(summary['best_seconds'])}"
-    if steps - best < OVERFITS * steps:
+    later = summary.get("later_validations", LATER_VALIDATIONS)  # earlier versions have no number
+    if steps - best < OVERFITS * steps or later < LATER_VALIDATIONS:
         return told
+    if any(summary.get(name, 0.0) >= most for name, most in FAULTLESS.items()):
+        return f"{told}; it makes no mistake on the validation text"
     return f"{told}; training longer did not help: try a shorter run, more dropout or more text"
 
 

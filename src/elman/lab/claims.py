@@ -8,6 +8,7 @@ from typing import Any
 from elman.base.errors import UsageError, nearest
 from elman.base.tables import imported
 from elman.lab.experiment import Experiment
+from elman.lab.verdicts import FAILS, HOLDS, UNKNOWN, Verdict
 
 CLAIMS: Mapping[str, str] = {
     "C1": "elman.lab.c01_gradients:EXPERIMENT",
@@ -34,6 +35,33 @@ CLAIMS: Mapping[str, str] = {
     "D5": "elman.lab.d05_parity:EXPERIMENT",
     "D6": "elman.lab.d06_counting:EXPERIMENT",
 }
+
+PUBLISHED: Mapping[str, Verdict] = {
+    "C1": HOLDS,
+    "C2": FAILS,
+    "C3": HOLDS,
+    "C4": HOLDS,
+    "C5": HOLDS,
+    "C6": UNKNOWN,
+    "C7": FAILS,
+    "C8": HOLDS,
+    "C9": FAILS,
+    "C10": HOLDS,
+    "C11": UNKNOWN,
+    "C12": HOLDS,
+    "C13": FAILS,
+    "C14": FAILS,
+    "C15": HOLDS,
+    "C16": FAILS,
+    "C17": UNKNOWN,
+    "D1": HOLDS,
+    "D2": HOLDS,
+    "D3": UNKNOWN,
+    "D4": HOLDS,
+    "D5": HOLDS,
+    "D6": FAILS,
+}
+"""The verdicts in the README and docs/lab: five seeds on two cores."""
 
 
 def experiment_named(id: str) -> Experiment:

@@ -33,7 +33,7 @@ from elman.runs.run_config import RunConfig, TextData
 from elman.runs.run_folder import CONFIG_FILE, runs_in
 from elman.tasks import Draft, Proposal, Task, all_tasks, task_named
 from elman.tasks.opening import read_config
-from elman.text.sources import expand
+from elman.text.repeated import repeated_texts
 
 LENGTHS = ("epochs", "steps", "minutes")
 DEFAULT_EPOCHS = 10
@@ -89,9 +89,7 @@ def resolve(
             )
         texts = replace(texts, train=(task.corpus,))
         notes.append(f"no data given: using the built-in corpus {task.corpus}")
-    for name in TEXTS:
-        if getattr(texts, name):
-            expand(getattr(texts, name))
+    notes += repeated_texts(texts.train, texts.valid, texts.test)
     asked["data"].update({name: absolute_paths(getattr(texts, name)) for name in TEXTS})
     notes += [] if recipe is None else [f"recipe {recipe}"]
     proposal = Proposal(base, asked, lambda config: [])

@@ -24,7 +24,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.base.files import make_folder, write_text
 from elman.base.launch import launch
 from elman.base.tables import imported
-from elman.recipes.resolve import nothing_to_resume
+from elman.recipes.resolve import LENGTHS, nothing_to_resume
 from elman.runs.card import card
 from elman.runs.lock import locked
 from elman.runs.new_folder import set_aside, undo_on_failure
@@ -190,6 +190,7 @@ def _train(
     task = task_named(config.task)
     where = machine(device)
     _claim(out, config, resume)
+    before = cast(Any, read_config(out)).training if resume else config.training
     begun = (out / STATE_FILE).exists()
     if resume:
         check_origin(out, config, named, begun=begun)
@@ -226,6 +227,8 @@ def _train(
         if where.device == "cpu" and not loops.is_compiled():
             scale += "; compiling loops once, up to half a minute"
         yield Report(kind="note", note=scale, seconds=clock() - started)
+        for note in getattr(data, "caveats", ()):
+            yield Report(kind="note", note=note, seconds=clock() - started)
         for note in kernel_notes() if where.device == "cpu" else ():
             yield Report(kind="note", note=note, seconds=clock() - started)
 
@@ -251,6 +254,9 @@ def _train(
                 # Earlier, a finished run with a new length would look as if it had reached it.
                 if resume and report.kind == "resume":
                     write_config(out, config, signature(config))
+                    if any(getattr(before, n) != getattr(config.training, n) for n in LENGTHS):
+                        note = _told_rate(config, out, report)
+                        report = replace(report, note=f"{report.note}; {note}")
                 stopped = report.kind == "stopped"
                 if stopped:
                     hint = f"Continue with: elman train {config.task} --out {out} --resume"
@@ -262,6 +268,22 @@ def _train(
         raise
     if not stopped:
         yield _finish(config, out, data, trainable, clock)
+
+
+def _told_rate(config: Any, out: Path, report: Report) -> str:
+    """Say at which learning rate a run of another length goes on, and how to change it."""
+    kind, rate = config.schedule.kind, f"the learning rate goes on at {report.learning_rate:.2g}"
+    rates = [one["learning_rate"] for one in read_json_lines(out / METRICS_FILE) if "loss" in one]
+    if kind in ("cosine", "linear"):
+        told = f"the {kind} schedule is spread over the new length: {rate}"
+        told += f" (before: {rates[-1]:.2g})" if rates else ""
+    else:
+        told = f"{rate} ({kind} schedule)"
+    task = task_named(config.task)
+    if any(option.setting == "training.start" for option in task.options):
+        told += "; for another schedule, start a new run from this one: "
+        told += f"elman train {task.name} TEXT --from {out}"
+    return told
 
 
 def is_continued(out: Path | None) -> bool:
@@ -511,10 +533,13 @@ def _finish(
 
 
 def _moment(out: Path, step: int) -> dict[str, Any]:
-    """When the best model was validated; nothing if that report is lost."""
-    for report in read_json_lines(out / METRICS_FILE):
-        if report.get("kind") == "valid" and report["step"] == step:
-            return {"best_epoch": report["epoch"], "best_seconds": report["seconds"]}
+    """When the best model was validated, and how often later ones were; nothing if the report is
+    lost."""
+    valid = [one for one in read_json_lines(out / METRICS_FILE) if one.get("kind") == "valid"]
+    for report in valid:
+        if report["step"] == step:
+            when = {"best_epoch": report["epoch"], "best_seconds": report["seconds"]}
+            return when | {"later_validations": sum(one["step"] > step for one in valid)}
     return {}
 
 

@@ -52,7 +52,7 @@ function card(model, desk) {
     ["size", about.parameters ? `${about.parameters.toLocaleString("en")} parameters` : null],
     ["trained on", about.trained_on.join(", ") || null],
     ...figures(model).map(([name, value]) => [name, `${value} on its validation text`]),
-    ["labels", model.labels.length ? `${model.labels.slice(0, 8).join(", ")}${model.labels.length > 8 ? " …" : ""}` : null],
+    ["labels", about.labels.length ? `${about.labels.slice(0, 8).join(", ")}${about.labels.length > 8 ? " …" : ""}` : null],
   ];
   const uses = abilities.map((ability) => DOES[ability]).filter(Boolean);
   return h(

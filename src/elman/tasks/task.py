@@ -317,7 +317,10 @@ class Proposal:
 
 
 class TaskData(Protocol):
-    """A run's data, and how its model is built, trained and measured."""
+    """A run's data, and how its model is built, trained and measured.
+
+    It may have `caveats`, sentences that the user should know of the data.
+    """
 
     def scale(self) -> str:
         """Describe the amount of data in a phrase."""

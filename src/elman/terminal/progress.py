@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 """Interval of lines if stderr is not a terminal."""
+SECONDS_BETWEEN_VALIDATIONS, RUN_BETWEEN_VALIDATIONS = 5.0, 0.05
+"""A validation is shown so long, or such a share of the run, after the one that was shown before;
+the last one is shown at the end."""
 SECONDS_BETWEEN_SAMPLES = 20.0
 """Interval of samples; the last one is shown at the end."""
 SECONDS_BETWEEN_BARS = 0.3
@@ -28,6 +31,10 @@ class Progress:
     def __init__(self) -> None:
         self._display = display()
         self._valid = ""
+        self._validated: tuple[float, float] | None = None
+        """The time and the progress of the validation that was shown last."""
+        self._held: Report | None = None
+        """The last validation, if it was not shown."""
         self._sampled: float | None = None
         """When a sample was last shown."""
         self._unseen: Report | None = None
@@ -49,22 +56,36 @@ class Progress:
             self._display.update(line, report.progress)
         elif report.kind == "valid":
             self._valid = f"valid {_figures(report)[0].rpartition(' ')[2]}"
-            self._display.say(valid_line(report))
-            self._sample(report)
-        elif report.kind == "done" and self._unseen is not None:
-            self._display.say(f"text by the model after step {self._unseen.step:,}:")
-            self._display.say(_indented(self._unseen.sample or ""))
+            self._validation(report)
+        elif report.kind in ("done", "stopped"):
+            if self._held is not None:
+                self._display.say(valid_line(self._held))
+                self._held = None
+            if report.kind == "done" and self._unseen is not None:
+                self._display.say(f"text by the model after step {self._unseen.step:,}:")
+                self._display.say(_indented(self._unseen.sample or ""))
         self.notes(filter(None, [report.note]))
 
-    def _sample(self, report: Report) -> None:
-        if not report.sample:
-            return
-        now = time.monotonic()
+    def _validation(self, report: Report) -> None:
+        now, done = time.monotonic(), report.progress or 0.0
+        if self._validated is not None and report.note is None:
+            then, done_then = self._validated
+            share = round(done - done_then, 9)
+            if now - then < SECONDS_BETWEEN_VALIDATIONS and share < RUN_BETWEEN_VALIDATIONS:
+                self._held = report
+                self._unseen = report if report.sample else self._unseen
+                return
+        self._validated, self._held = (now, done), None
+        self._display.say(valid_line(report))
+        if report.sample:
+            self._sample(report, report.sample, now)
+
+    def _sample(self, report: Report, sample: str, now: float) -> None:
         if self._sampled is not None and now - self._sampled < SECONDS_BETWEEN_SAMPLES:
             self._unseen = report
             return
         self._sampled, self._unseen = now, None
-        self._display.say(_indented(report.sample))
+        self._display.say(_indented(sample))
 
 
 def display() -> Display:

@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elman.base.errors import ElmanError, UsageError
-from elman.text.sources import Paths, expand, file_lines
+from elman.text.sources import Paths, expand, file_lines, listed
 
 
 def pair_of_files(paths: Paths) -> tuple[Path, Path]:
     """Return the source and the target file: two paths, or the name of a built-in corpus of two
     files."""
     files = expand(paths)
+    if len(files) == 1 and len(listed(paths)) == 2:
+        raise UsageError("source and target are the same file", "give SOURCE TARGET")
     if len(files) != 2:
+        hint = "give SOURCE TARGET, for example train.en train.de"
+        if len(files) == 1 and next(file_lines(files[0])).count("\t") == 1:
+            name = files[0].name
+            hint = f"divide it: cut -f1 {name} > SOURCE; cut -f2 {name} > TARGET"
         raise UsageError(
-            f"parallel text needs two files, source and target, not {len(files)}",
-            "give SOURCE TARGET, for example train.en train.de",
+            f"parallel text needs two files, source and target, not {len(files)}", hint
         )
     return files[0], files[1]
 

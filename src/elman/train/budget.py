@@ -28,12 +28,21 @@ SLACK_SECONDS = 1.0
 """Under --minutes: reserved for what is not measured, such as starting and ending the process."""
 LONGEST_INTERVAL = 5000
 """Without --minutes: the maximum number of updates between validations."""
-VALIDATED_EPOCHS = 100
-"""Without --minutes: number of validations after which not every epoch ends with one."""
-TRAINED_PER_VALIDATED = 20
-"""Without --minutes: tokens that training then reads at least for each one that validation reads. A
-token takes a third of the time in validation, so that it has less than 2 % of the time. Tokens are
-counted, not seconds, so that a run repeats."""
+LEAST_INTERVAL = 20
+"""Without --minutes: the minimum number of updates between validations, of which each costs as much
+as several updates if the text is tiny."""
+TRAINED_PER_VALIDATED = 6
+"""Without --minutes: tokens that training reads at least for each one that validation reads. A
+token takes a third of the time in validation, so that it has 5 % of the time. Tokens are counted,
+not seconds, so that a run repeats."""
+VALIDATED_EPOCHS, LATER_PER_VALIDATED = 100, 20
+"""After so many validations, training reads so many tokens for each one: less than 2 %."""
+SAMPLES_PER_DOUBLING = 4
+"""Validations that draw a sample, of those by which their number doubles: samples take longer than
+validations on a GPU, and later ones differ less."""
+SAMPLE_INTERVAL = 100
+"""Where the run decides when to validate: the updates of which at most one draws a sample, which
+costs as much as several updates of a small model."""
 
 
 @dataclass
@@ -44,6 +53,9 @@ class Progress:
     tokens: int = 0
     valid_losses: list[float] = field(default_factory=list)
     """The criterion of each validation: a loss, or a negated metric."""
+    best_loss: float = 0.0
+    """The surprisal of the best model, which decides between models with the same metric; 0 if it
+    is not known."""
     validated_step: int = -1
     validated_tokens: int = 0
     """Tokens read before the last validation."""
@@ -167,14 +179,25 @@ class Budget:
         if self.total is None:
             if not (epoch_ended or progress.step % LONGEST_INTERVAL == 0):
                 return False
-            trained = progress.tokens - progress.validated_tokens
+            if progress.step - max(0, progress.validated_step) < LEAST_INTERVAL:
+                return False
             is_early = len(progress.valid_losses) < VALIDATED_EPOCHS
-            return is_early or trained >= TRAINED_PER_VALIDATED * num_tokens
+            least = TRAINED_PER_VALIDATED if is_early else LATER_PER_VALIDATED
+            return progress.tokens - progress.validated_tokens >= least * num_tokens
         training_per_validation = (1 - VALIDATION_SHARE) / VALIDATION_SHARE
         interval = max(self.total / MOST_VALIDATIONS, training_per_validation * validation_seconds)
         now = self.seconds()
         left = self.total - self.reserve - now  # the run ends with a validation: none just before
         return now - self.validated_at >= interval and left > interval / 2
+
+    def wants_sample(self, progress: Progress) -> bool:
+        """Return whether the validation that comes now draws a sample."""
+        number = len(progress.valid_losses) + 1
+        if number % (1 << max(0, number.bit_length() - SAMPLES_PER_DOUBLING.bit_length())):
+            return False
+        if self.training.validate_every or self.total is not None:
+            return True
+        return progress.step // SAMPLE_INTERVAL > progress.validated_step // SAMPLE_INTERVAL
 
     def validated(self) -> None:
         self.validated_at = self.seconds()

@@ -39,7 +39,7 @@ from elman.train.gradients import MOST_NATS, Meter, diverged, perplexity
 from elman.train.interrupt import Interrupt
 from elman.train.optimisers import OptimiserConfig
 from elman.train.ranks import ALONE, Order, Own, Ranks, random_group, seed_of
-from elman.train.report import MetricsLog, Report, TensorBoardLog
+from elman.train.report import NOT_RECURRENT, MetricsLog, Report, TensorBoardLog
 from elman.train.saving import Saving
 from elman.train.schedules import ScheduleConfig, rate_factor
 from elman.train.trainable import StatefulObjective, Trainable, Validation
@@ -47,10 +47,6 @@ from elman.train.training_config import TrainingConfig
 from elman.train.updating import Updater
 
 STATE_FORMAT = 1
-SAMPLES_PER_DOUBLING = 4
-"""Validations that draw a sample, of those by which their number doubles: samples take longer than
-validations on a GPU, and later ones differ less."""
-
 UPDATES = "updates"
 """The name of whole updates among the kernels."""
 
@@ -164,6 +160,8 @@ class _Loop:
             self.budget.begin(self.progress.step, self.progress.tokens)
             if self.resumed:
                 note = f"continuing after step {self.progress.step:,}"
+                factor = self._factor(self._done())
+                self.updater.learning_rate = self.optimiser_config.learning_rate * factor
                 yield self._report("resume", log=False, note=note)
             else:
                 reports = [self._report("start", note=note)]
@@ -269,17 +267,21 @@ class _Loop:
             self._update()
         self.kernels = dict(kernels)
         names = "; ".join(f"{part}: {kernel}" for part, kernel in self.kernels.items())
-        return self._report("note", log=not is_logged, note=f"kernels: {names or 'none'}")
+        return self._report("note", log=not is_logged, note=f"kernels: {names or NOT_RECURRENT}")
 
-    def _update(self) -> None:
-        done = self._done()
-        factor = rate_factor(
+    def _factor(self, done: float) -> float:
+        """By what the learning rate of the next update is scaled, `done` with the run so far."""
+        return rate_factor(
             self.schedule,
             progress=done,
             step=self.progress.step,
             epoch=self.trainable.batches.epoch,
             valid_losses=self.progress.valid_losses,
         )
+
+    def _update(self) -> None:
+        done = self._done()
+        factor = self._factor(done)
         self.ranks.order(Order.UPDATE, done, factor)
         self._carry_out(done, factor)
 
@@ -355,10 +357,12 @@ class _Loop:
         found = self.averages.measured(self._measure)
         loss, criterion = found.nats_per_token, found.criterion
         with self.averages.applied():
-            sample = self._sample() if _wants_sample(len(progress.valid_losses) + 1) else None
-            best = criterion < progress.best
+            sample = self._sample() if self.budget.wants_sample(progress) else None
+            ranked = (criterion, loss or 0.0)
+            best = ranked < (progress.best, progress.best_loss)
             if best:
                 self._save_model(found)
+                progress.best_loss = ranked[1]
         self.validation_seconds = self.budget.seconds() - before
         saved = self.saving.taken - saved
         progress.validation_seconds += self.validation_seconds - saved
@@ -588,9 +592,3 @@ class _Loop:
         else:
             step = int(header["progress"]["step"])
             torch.manual_seed(seed_of(self.training.seed, self.ranks.rank, step))
-
-
-def _wants_sample(number: int) -> bool:
-    """Return whether to draw a sample after the validation of this number, counted from 1."""
-    step = 1 << max(0, number.bit_length() - SAMPLES_PER_DOUBLING.bit_length())
-    return number % step == 0

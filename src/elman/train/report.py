@@ -18,6 +18,9 @@ from elman.base.documents import damaged, intact, parse_line, sealed
 from elman.base.errors import ElmanError
 from elman.base.files import check_in_place, explained, make_folder, regular, sync
 
+NOT_RECURRENT = "torch's own operations (no layer is recurrent)"
+"""What computes a model without recurrent layers, which alone have kernels to choose from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -52,7 +55,7 @@ class Report:
     clip_rate: float | None = None
     """Share of clipped updates since the last report."""
     learning_rate: float | None = None
-    """Learning rate of the last update."""
+    """Learning rate of the last update; with kind resume, of the next one."""
     tokens_per_second: float | None = None
     """Training speed since the last report, without validations."""
     seconds: float = 0.0

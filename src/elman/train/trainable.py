@@ -82,7 +82,7 @@ class Validation:
     """Number of tokens measured."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The task's own metrics by name (accuracy, F1, BLEU), higher is better. The first one decides
-    which model is the best; without metrics the surprisal does.
+    which model is the best, and the surprisal if it is equal; without metrics the surprisal does.
     """
     by_surprisal: bool = False
     """Let the surprisal decide although there are metrics."""

@@ -42,9 +42,10 @@ class TrainingConfig:
     that multiplies bfloat16 faster: there products are in bf16, sums and cells in float32.
     """
     validate_every: int = 0
-    """Updates between validations; 0: after each epoch (at least every 5,000 updates), which after
-    a hundred is less often if validating would take more than 5 % of the time; a run by minutes
-    validates up to 60 times, in at most 5 % of its time.
+    """Updates between validations; 0: after each epoch (at least every 5,000 updates) that ends 20
+    updates or more after the last validation, and less often if validating would take more than
+    5 % of the time, or 2 % after a hundred validations; a run by minutes validates up to 60 times,
+    in at most 5 % of its time.
     """
     patience: int = 0
     """Stop early after this many validations without improvement; 0: never."""

@@ -64,6 +64,12 @@ def test_parallel_text_is_two_files(tmp_path: Path) -> None:
     assert pair_of_files([tmp_path / "a", tmp_path / "b"]) == (tmp_path / "a", tmp_path / "b")
     with pytest.raises(UsageError, match="two files, source and target, not 3"):
         pair_of_files([tmp_path / name for name in "abc"])
+    with pytest.raises(UsageError, match="source and target are the same file"):
+        pair_of_files([tmp_path / "a", tmp_path / "a"])
+    (tmp_path / "pairs.tsv").write_text("one\tun\ntwo\tdeux\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="two files, source and target, not 1") as error:
+        pair_of_files(tmp_path / "pairs.tsv")
+    assert "cut -f1 pairs.tsv > SOURCE; cut -f2 pairs.tsv > TARGET" in error.value.hint
 
 
 def test_texts_begin_and_end_with_the_boundary() -> None:

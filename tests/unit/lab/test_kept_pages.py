@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elman.lab import pages, results
-from elman.lab.claims import experiments
+from elman.lab.claims import PUBLISHED, experiments
 from elman.lab.experiment import Experiment
 from elman.lab.verdicts import answers, joint
 from elman.terminal.console import finite
@@ -31,6 +31,8 @@ def test_verdicts_follow_from_the_data(experiment: Experiment) -> None:
             same = pytest.approx(finite(then.effects), rel=1e-9, abs=1e-9)
             assert finite(now.effects) == same, folder
             assert (now.question, now.rule, now.verdict) == (then.question, then.rule, then.verdict)
+        if folder == KEPT / experiment.id:
+            assert kept.verdict == PUBLISHED[experiment.id]
         assert kept.knob == experiment.knob.default or f"knob-{kept.knob}" == folder.name
 
 

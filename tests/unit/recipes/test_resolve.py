@@ -59,6 +59,14 @@ def test_a_tokenised_text_becomes_a_tied_word_model(tokenised: str) -> None:
     assert config.model.tied
 
 
+def test_the_notes_name_texts_that_are_given_twice(plain: str) -> None:
+    found = resolve("ngram", [plain, plain], valid=[plain])
+    assert found.notes[:2] == [
+        f"named more than once, and read once: {plain}",
+        f"the validation text {plain} is also a training text: its figures are too good",
+    ]
+
+
 def test_the_notes_follow_what_the_user_set(plain: str) -> None:
     found = resolve(
         "lm",

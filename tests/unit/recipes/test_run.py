@@ -99,6 +99,8 @@ def test_the_summary_says_where_the_best_model_is_from(toy: Path, tmp_path: Path
     assert summary["best_step"] == best.step
     assert summary["best_epoch"] == best.epoch
     assert summary["best_seconds"] == round(best.seconds, 3) < summary["seconds"]
+    later = [r for r in reports if r.kind == "valid" and r.step > best.step]
+    assert summary["later_validations"] == len(later) > 0
 
 
 def test_the_folder_holds_everything(finished: tuple[Path, list[Report]]) -> None:
@@ -256,6 +258,42 @@ def test_a_finished_run_can_be_continued(copy: Path) -> None:
     reports = list(train(longer, copy, device="cpu", resume=True))
     assert reports[-1].step == 30
     assert read_config(copy) == longer
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (
+            "cosine",
+            "continuing after step 20; the cosine schedule is spread over the new length: the "
+            "learning rate goes on at 0.01 (before: 0.00012); for another schedule, start a new "
+            "run from this one: elman train lm TEXT --from",
+        ),
+        (
+            "constant",
+            "continuing after step 20; the learning rate goes on at 0.02 (constant schedule); for "
+            "another schedule, start a new run from this one: elman train lm TEXT --from",
+        ),
+    ],
+)
+def test_a_run_that_is_made_longer_says_its_learning_rate(
+    toy: Path, tmp_path: Path, kind: str, told: str
+) -> None:
+    out = tmp_path / "run"
+    settings = config(toy, settings=parse_overrides([f"schedule.kind={kind}"]))
+    list(train(settings, out, device="cpu"))
+    longer = replace(settings, training=replace(settings.training, steps=40))
+    reports = list(train(longer, out, device="cpu", resume=True))
+    (note,) = (r.note for r in reports if r.kind == "resume")
+    assert note == f"{told} {out}"
+    rates = [r.learning_rate for r in reports if r.kind == "step"]
+    assert rates[0] == pytest.approx(0.02 if kind == "constant" else 0.01, rel=0.35)
+
+
+def test_a_run_that_goes_on_as_planned_says_nothing_of_its_rate(copy: Path) -> None:
+    unended(copy)
+    reports = list(train(read_config(copy), copy, device="cpu", resume=True))
+    assert [r.note for r in reports if r.kind == "resume"] == ["continuing after step 20"]
 
 
 def test_a_run_whose_continuation_was_killed_early_is_not_finished(copy: Path) -> None:

@@ -88,6 +88,40 @@ def test_samples_are_shown_now_and_then_and_at_the_end(
     assert len(lines) == 10
 
 
+def test_of_quick_validations_one_in_twenty_parts_of_the_run_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def validation(number: int) -> Report:
+        return replace(VALID, step=number, progress=number / 100, sample=None, note=None)
+
+    with progress.Progress() as shown:
+        for number in range(1, 98):
+            note = "a sentence" if number == 50 else None
+            shown.show(replace(validation(number), note=note))
+        shown.show(Report(kind="done", step=97))
+    steps = [int(line.split()[3].rstrip(":")) for line in _lines(capsys) if "validation" in line]
+    assert steps == [*range(1, 50, 5), 50, *range(55, 97, 5), 97]
+
+
+def test_the_last_validation_is_shown_once_and_before_its_sample(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with progress.Progress() as shown:
+        for number in (1, 2, 3):
+            shown.show(replace(VALID, step=number, progress=number / 100, note=None))
+        shown.show(Report(kind="stopped", step=3, note="stopped"))
+        shown.show(Report(kind="done", step=3))
+    assert [line.split(":")[0] for line in _lines(capsys)] == [
+        *("validation after step 1", "  | once", "  | upon"),
+        *("validation after step 3", "· stopped", "text by the model after step 3"),
+        *("  | once", "  | upon"),
+    ]
+
+
+def _lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.strip("\n").split("\n")
+
+
 def test_a_notebook_gets_a_bar(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -196,6 +196,16 @@ def test_kernels_are_noted_after_the_first_update_and_kept_in_the_train_state(be
     assert written == after == 1
 
 
+def test_a_model_without_recurrent_layers_says_what_computes_it(bench) -> None:
+    @contextmanager
+    def watch() -> Iterator[dict[str, str]]:
+        yield {}
+
+    bench.change(steps=1)
+    (note,) = (r.note for r in bench.fit(watch=watch) if r.kind == "note")
+    assert note == "kernels: torch's own operations (no layer is recurrent)"
+
+
 def test_teacher_forcing_goes_from_the_loop_to_an_update_to_the_likelihood_to_the_model(
     bench,
 ) -> None:

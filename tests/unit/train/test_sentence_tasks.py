@@ -124,6 +124,23 @@ def test_the_best_model_is_the_one_with_the_highest_metric(tmp_path: Path) -> No
     assert header["validation"]["metrics"] == {"f1": 0.7, "loss": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        ([4.0, 3.0, 2.0], [True, True, True]),  # BLEU is 0 until whole phrases are right
+        ([4.0, 3.0, 3.5], [True, True, False]),
+        ([None, None, None], [True, False, False]),
+    ],
+)
+def test_of_models_with_one_metric_the_lower_loss_is_the_best(
+    tmp_path: Path, losses: list[float | None], best: list[bool]
+) -> None:
+    given = iter(losses)
+    work = replace(task(), validate=lambda limit: Validation(next(given), None, 8, {"bleu": 0.0}))
+    reports = run(tmp_path, work)
+    assert [r.best for r in reports if r.kind == "valid"] == best
+
+
 def test_accumulating_gradients_over_parts_changes_nothing(tmp_path: Path) -> None:
     def weights(accumulate: int) -> Tensor:
         work = task()

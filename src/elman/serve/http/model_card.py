@@ -36,12 +36,13 @@ def model_card(handle: Any) -> schema.ModelCard:
         parameters=sum(p.numel() for p in model.parameters())
         if isinstance(model, nn.Module)
         else None,
-        trained_on=sorted({name for one in runs for name in _texts(one)}),
+        trained_on=[*dict.fromkeys(name for one in runs for name in _texts(one))],
         figures={
             name: float(summary[name])
             for name in FIGURES
             if isinstance(summary.get(name), (int, float))
         },
+        labels=list(getattr(handle, "tags", getattr(handle, "labels", ()))),
         sample=sample[:MAX_SAMPLE] if sample else None,
     )
 

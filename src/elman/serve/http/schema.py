@@ -431,7 +431,13 @@ class ModelCard(Answer):
     what: str
     settings: dict[str, Any] = Field(description="Of the network or the counts.")
     parameters: int | None
-    trained_on: list[str] = Field(description="Names of the training files.")
+    trained_on: list[str] = Field(
+        description="Names of the training files; of parallel text the source, then the target."
+    )
+    labels: list[str] = Field(
+        default=[],
+        description="The labels or tags that the model gives, or the labels that it takes.",
+    )
     figures: dict[str, float] = Field(description="Results on the validation text.")
     sample: str | None = Field(description="What it wrote in training.")
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from elman.base.counting import counted
-from elman.base.errors import UsageError
+from elman.base.counting import counted, some_of
+from elman.base.errors import ElmanError, UsageError
 from elman.tasks.classification.evaluation import (
     ClassificationEvaluation,
     classify,
@@ -123,6 +123,11 @@ class Classifier(Handle):
         config = self.run.config.data
         columns = Columns(config.column, config.text_column, config.second_column)
         rows = read_labelled(listed(data), columns)
+        if not any(label in self.vocabulary.label_ids for _, label in rows):
+            raise ElmanError(
+                f"{', '.join(listed(data))}: {self.name} knows none of the labels there",
+                f"name files labelled as those it was trained on: {some_of(self.labels)}",
+            )
         return evaluate_classifier(self.model, self.vocabulary, rows)
 
     def info(self) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 
 from elman.base.errors import ElmanError, UsageError, nearest
-from elman.text.sources import expand, file_lines
-from elman.text.tables import Cells, table_rows
+from elman.text.sources import COMPRESSED, expand, file_lines
+from elman.text.tables import Cells, suffix_of, table_rows
 
 LABEL_NAMES = (
     *("label", "labels", "class", "category", "target", "sentiment", "language", "gold"),
@@ -55,14 +55,21 @@ class Columns:
     """That of the second text of a pair; empty for single texts."""
 
     def __post_init__(self) -> None:
-        if self.second and self.second in (self.label, self.text):
-            raise UsageError(f"column {self.second} is named twice", "name three different columns")
+        named = Counter(filter(None, (self.label, self.text, self.second)))
+        for name, count in named.items():
+            if count > 1:
+                raise UsageError(
+                    f"column {name} is named twice", "name different columns for labels and texts"
+                )
 
 
-def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, str]]:
-    """Read the texts of files and folders, and their labels; rows with an empty text are left
-    out."""
+def read_labelled(
+    paths: Sequence[str], columns: Columns, left_out: list[Texts] | None = None
+) -> list[tuple[Texts, str]]:
+    """Read the texts of files and folders, each file once, and their labels; rows with an empty
+    text are `left_out`."""
     rows: list[tuple[Texts, str]] = []
+    seen: set[Path] = set()
     for path in paths:
         is_folder = Path(path).expanduser().is_dir()
         if is_folder and columns.second:
@@ -71,12 +78,18 @@ def read_labelled(paths: Sequence[str], columns: Columns) -> list[tuple[Texts, s
                 "give pairs as a table: .tsv, .csv or .jsonl",
             )
         for file in expand([path]):
+            if file.resolve() in seen:
+                continue
+            seen.add(file.resolve())
             if is_folder:
                 label = file.name.split(".")[0]
                 rows += [((line.strip(),), label) for line in file_lines(file) if line.strip()]
             else:
-                found = read_rows(file, columns, labels_needed=True)
-                rows += [(t, label) for t, label in found if label and all(map(str.strip, t))]
+                for texts, found in read_rows(file, columns, labels_needed=True):
+                    if found and all(map(str.strip, texts)):
+                        rows.append((texts, found))
+                    elif left_out is not None:
+                        left_out.append(texts)
     if not rows:
         raise ElmanError(f"no texts in {', '.join(paths)}", "check the files")
     return rows
@@ -87,35 +100,70 @@ def read_rows(
 ) -> Iterator[tuple[Texts, str | None]]:
     """Read texts and labels from a table or a file of JSON lines; without `labels_needed`, labels
     may be missing."""
-    rows = table_rows(path)
+    rows = _rows(path)
     beginning = list(islice(rows, _LOOK_AHEAD))
     if not beginning:
         return
     found, has_header = _found(path, [cells for _, cells in beginning], columns)
     if labels_needed and not found.label:
+        first = [cells for _, cells in beginning]
         raise UsageError(
-            f"{path} has no column of labels", "name it with --column, or add one before the text"
+            f"{path} has no column of labels",
+            _other_form(path, first) or "name it with --column, or add one before the text",
         )
     body = islice(chain(beginning, rows), int(has_header), None)
     names = list(beginning[0][1]) if has_header else None
     for number, cells in body:
         where = f"{path}, line {number}"
-        label = _cell(cells, found.label, names, where) if found.label else None
+        label = _cell(cells, found.label, names, where).strip() if found.label else None
         if labels_needed and not label:
             raise ElmanError(f"{where}: the label is missing", "no label may be empty")
         texts = [column for column in (found.text, found.second) if column]
         yield tuple(_cell(cells, column, names, where) for column in texts), label or None
 
 
+def _other_form(path: Path, rows: Sequence[Cells]) -> str | None:
+    """Say how to convert a table of which every line is one cell; None if nothing divides them."""
+    first = str(rows[0][0]).lstrip() if isinstance(rows[0], list) else ""
+    if suffix_of(path) == ".json" and first[:1] in ("[", "{"):
+        if first[0] == "[":
+            return "write one object per line: jq -c '.[]' OLD > NEW.jsonl"
+        return f"rename it to {path.name.replace('.json', '.jsonl')}"
+    if not all(isinstance(row, list) and len(row) == 1 for row in rows):
+        return None
+    lines = [row[0] for row in rows if isinstance(row, list)]
+    if all(line.startswith("__label__") and " " in line for line in lines):
+        return r"for fastText's form: sed 's/ /\t/' OLD > NEW.tsv"
+    mark = next((mark for mark in ",;|" if all(mark in line for line in lines)), None)
+    if mark is None:
+        return None
+    is_csv = suffix_of(path) == ".csv"
+    separators = "commas, semicolons or tabs" if is_csv else "tabs"
+    told = f"columns are separated by {separators}; "
+    if mark == "|":
+        return told + r"replace '|': tr '|' '\t' < OLD > NEW.tsv"
+    packed = path.suffix if path.suffix in COMPRESSED else ""
+    return f"{told}for '{mark}', rename it to {path.name.split('.')[0]}.csv{packed}"
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Cells]]:
+    if suffix_of(path) == ".parquet":
+        raise UsageError(
+            f"a classifier does not read .parquet files, such as {path}",
+            "convert it: pandas.read_parquet(OLD).to_csv('NEW.csv', index=False)",
+        )
+    return table_rows(path)
+
+
 def has_column(path: Path, name: str) -> bool:
     """Whether the header of a table has a column of this name."""
-    _, first = next(table_rows(path), (0, []))
+    _, first = next(_rows(path), (0, []))
     return not name.isdigit() and name in first
 
 
 def find_columns(path: Path, columns: Columns) -> Columns:
     """The columns of labels and texts of a file, as given or detected."""
-    beginning = [cells for _, cells in islice(table_rows(path), _LOOK_AHEAD)]
+    beginning = [cells for _, cells in islice(_rows(path), _LOOK_AHEAD)]
     return _found(path, beginning, columns)[0] if beginning else columns
 
 
@@ -144,9 +192,9 @@ def _found(path: Path, rows: Sequence[Cells], columns: Columns) -> tuple[Columns
         return replace(columns, label=label, text=text), True
     lists = [row for row in rows if isinstance(row, list)]
     by_number = any(vars(columns).values())
-    found = _by_content(lists[1:] if len(lists) > 1 else lists, columns)
+    found = _by_content(path, lists[1:] if len(lists) > 1 else lists, columns)
     if by_number or not _is_header(path, lists, found):
-        return _by_content(lists, columns), False
+        return _by_content(path, lists, columns), False
     called = {key: first[int(n) - 1] if n else "" for key, n in vars(found).items()}
     return Columns(**called), True
 
@@ -178,15 +226,15 @@ def _is_header(path: Path, rows: Sequence[list[str]], columns: Columns) -> bool:
     )
 
 
-def _by_content(rows: Sequence[list[str]], columns: Columns) -> Columns:
+def _by_content(path: Path, rows: Sequence[list[str]], columns: Columns) -> Columns:
     """Detect columns: texts are the longest, labels have the fewest different values."""
     width = Counter(len(row) for row in rows).most_common(1)[0][0]
     values = {str(i + 1): [row[i] for row in rows if i < len(row)] for i in range(width)}
-    text = columns.text or max(
-        (number for number in values if number not in (columns.label, columns.second)),
-        key=lambda number: sum(map(len, values[number])),
-        default="1",
-    )
+    others = [number for number in values if number not in (columns.label, columns.second)]
+    if not columns.text and not others:
+        hint = "a line is a label and a text, separated by a tab (in .csv, by a comma)"
+        raise UsageError(f"{path} has no column of texts", _other_form(path, rows) or hint)
+    text = columns.text or max(others, key=lambda number: sum(map(len, values[number])))
     others = [number for number in values if number not in (text, columns.second)]
     label = columns.label or min(others, key=lambda n: len(set(values[n])), default="")
     return replace(columns, label=label, text=text)
@@ -213,7 +261,7 @@ def _cell(cells: Cells, column: str, names: list[str] | None, where: str) -> str
     if isinstance(cells, dict):
         if column not in cells:
             raise ElmanError(f"{where}: no '{column}'", nearest(column, cells))
-        value = cells[column]
+        value = "" if cells[column] is None else cells[column]
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     index = names.index(column) if names is not None and column in names else int(column) - 1
     if names is not None and len(cells) != len(names):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from elman.base.config import merge
+from elman.base.counting import counted, some_of
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import SentenceBatches, beginning
 from elman.batches.wording import Spelled
@@ -29,6 +30,7 @@ from elman.tasks.classification.reading import Columns, Texts, find_columns, rea
 from elman.tasks.classification.settings import ClassifierRun, LabelledData
 from elman.tasks.classification.vocabulary import LABELS_FILE, LabelVocabulary
 from elman.tasks.embeddings import open_kept, set_up_embedder
+from elman.text.repeated import repeated_rows
 from elman.text.sources import expand
 from elman.tokens.train import train_on_texts
 from elman.train import checkpoint
@@ -73,7 +75,9 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     if len(rows) >= FEW_TEXTS and len(counts) > MOST_LABELS * len(rows):
         raise UsageError(
             f"hardly any label occurs twice: {len(counts):,} labels of {len(rows):,} texts",
-            "name the column of labels with --column, and that of texts with --text-column",
+            "put all texts of a label into one file, named for it, with one text per line"
+            if first.is_dir()
+            else "name the column of labels with --column, and that of texts with --text-column",
         )
     unbalanced = max(counts.values()) > SKEW * min(counts.values())
     many = len(counts) > 2
@@ -99,13 +103,11 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     def notes(config: ClassifierRun) -> list[str]:
         data, model = config.data, config.model
         found = []
+        where = "the names of the files"
         if not first.is_dir():
-            found.append(
-                f"labels are in column {data.column}, texts in "
-                f"column {' and '.join(filter(None, (data.text_column, data.second_column)))} "
-                f"({len(counts)} labels: {', '.join(sorted(counts)[:6])}"
-                f"{', ...' if len(counts) > 6 else ''})"
-            )
+            texts = " and ".join(filter(None, (data.text_column, data.second_column)))
+            where = f"in column {data.column}, texts in column {texts}"
+        found.append(f"labels are {where} ({len(counts)} labels: {some_of(sorted(counts))})")
         weights = ", rare labels weigh more" if config.objective.class_weights != "none" else ""
         found.append(
             f"{config.tokenizer.kind}s, {model.hidden_size} {model.cell.upper()} units"
@@ -144,6 +146,12 @@ class Split:
     train: list[Row]
     valid: list[Row]
     test: list[Row]
+    num_empty: int = 0
+    """Rows without a text, which are left out."""
+
+    @property
+    def held_out(self) -> dict[str, list[Row]]:
+        return {"validation": self.valid, "test": self.test}
 
 
 def split(data: LabelledData) -> Split:
@@ -153,9 +161,10 @@ def split(data: LabelledData) -> Split:
     the random seed `data.split_seed`. With folds, the test data is one of the equal parts.
     """
     columns = Columns(data.column, data.text_column, data.second_column)
-    rows = read_labelled(data.train, columns)
-    valid = read_labelled(data.valid, columns) if data.valid else []
-    test = read_labelled(data.test, columns) if data.test else []
+    empty: list[Texts] = []
+    rows = read_labelled(data.train, columns, empty)
+    valid = read_labelled(data.valid, columns, empty) if data.valid else []
+    test = read_labelled(data.test, columns, empty) if data.test else []
     order = _mixed([label for _, label in rows], data.split_seed)
     if data.num_folds:
         held = set(order[data.fold - 1 :: data.num_folds])
@@ -167,7 +176,7 @@ def split(data: LabelledData) -> Split:
     if not valid:
         held_out, order = _held_out(order, max(1, round(len(order) * data.valid_fraction)))
         valid = [rows[i] for i in held_out]
-    return Split([rows[i] for i in sorted(order)], valid, test)
+    return Split([rows[i] for i in sorted(order)], valid, test, len(empty))
 
 
 def _mixed(labels: Sequence[str], seed: int) -> list[int]:
@@ -191,6 +200,13 @@ def set_up(config: ClassifierRun, out: Path, resume: bool) -> Classification:
             f"the texts to learn from have only one label, '{labels[0]}'",
             "give more texts: without --valid, some are held out",
         )
+    for kind, held_out in data.held_out.items():
+        theirs = sorted({label for _, label in held_out})
+        if theirs and not set(theirs) & set(labels):
+            raise UsageError(
+                f"no {kind} text has a label of the training texts",
+                f"theirs are {some_of(labels)}, those of the {kind} texts {some_of(theirs)}",
+            )
     if resume:
         vocabulary = LabelVocabulary.load(out)
         check_vocabulary(out, vocabulary, checkpoint.read_header(out / MODEL_FILE))
@@ -230,6 +246,27 @@ class Classification:
             f"{self.vocabulary.vocab_size:,} types, "
             f"{len(self.vocabulary.labels)} labels"
         )
+
+    @property
+    def caveats(self) -> list[str]:
+        """What the user should know of the data."""
+        notes, labels, what = [], self.vocabulary.labels, self._rows
+        if number := self.data.num_empty:
+            are = "is" if number == 1 else "are"
+            notes.append(f"{counted(number, 'row')} without a text {are} left out")
+        alike: dict[str, list[str]] = {}
+        for label in labels:
+            alike.setdefault(label.casefold(), []).append(label)
+        if twins := [" and ".join(some) for some in alike.values() if len(some) > 1]:
+            notes.append(f"labels that differ only in capitals: {some_of(twins)}")
+        for kind, rows in self.data.held_out.items():
+            new = Counter(label for _, label in rows if label not in self.vocabulary.label_ids)
+            if new:
+                total = f"{new.total():,} of {len(rows):,} {kind} {what}"
+                lacking = f"have labels that the training texts lack: {some_of(sorted(new))}"
+                notes.append(f"{total} {lacking}")
+        texts = {kind: [row for row, _ in rows] for kind, rows in self.data.held_out.items()}
+        return notes + repeated_rows((row for row, _ in self.data.train), texts, what)
 
     def build(self) -> Classifier:
         return _model(self.config, self.vocabulary, self.embedder)
@@ -304,10 +341,7 @@ class Classification:
 
     def describe(self) -> str:
         labels = self.vocabulary.labels
-        return (
-            f"A classifier of {self._rows} with {len(labels)} labels ({', '.join(labels[:8])}"
-            f"{', ...' if len(labels) > 8 else ''})"
-        )
+        return f"A classifier of {self._rows} with {len(labels)} labels ({some_of(labels, most=8)})"
 
     def _evaluate(
         self, model: Classifier, rows: list[Row], limit: int | None

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from elman.base.config import merge
-from elman.base.counting import counted
+from elman.base.counting import counted, some_of
 from elman.base.errors import UsageError, nearest
 from elman.batches.conditional import ConditionalBatch, conditional_batch
 from elman.batches.lines import Lines, encode_lines, line_end_id
@@ -35,7 +35,13 @@ FEWEST = 10
 
 def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose a small model of characters; the labels are the names of the files."""
-    labels = sorted({label_of(file) for file in expand(draft.data.train)})
+    files = expand(draft.data.train)
+    labels = sorted({label_of(file) for file in files})
+    if len(labels) < 2:
+        raise UsageError(
+            f"all texts have the label '{labels[0]}', the name of {files[0].name}",
+            "give a file for each label, named for it, with one text per line",
+        )
     asked = merge(draft.asked, {"model": {"labels": labels}})
     if draft.recipe is not None:
         return Proposal(draft.base, asked, lambda config: [])
@@ -61,7 +67,8 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
 def _notes(machine: Machine, config: ConditionalRun) -> list[str]:
     decoder = config.model.decoder
     return [
-        f"{len(config.model.labels)} labels, the names of the files",
+        f"labels are the names of the files ({len(config.model.labels)} labels: "
+        f"{some_of(config.model.labels)})",
         f"{config.tokenizer.kind}: {decoder.num_layers} x {decoder.hidden_size} "
         f"{decoder.cell.upper()} units on {machine.description}",
         *config.training.precision_notes(machine.is_gpu),

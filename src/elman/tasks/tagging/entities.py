@@ -18,6 +18,12 @@ Scheme = Literal["iob1", "bio", "bioes"]
 Span = tuple[int, int, str]
 """Start, end (exclusive) and type of an entity."""
 
+_PARTS: dict[Scheme, dict[str, str]] = {
+    "bio": {"S": "B", "E": "I"},
+    "iob1": {"B": "BI", "S": "BI", "E": "I"},
+    "bioes": {},
+}
+"""What the first letter of a label in BIOES may be in each scheme, if it is another."""
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU and BMEOS spell the same scheme
 
 
@@ -75,6 +81,15 @@ def in_scheme(entities: Iterable[Span], num_words: int, scheme: Scheme) -> list[
             tags[end - 1] = f"E-{kind}" if end - start > 1 else f"S-{kind}"
         end_before, kind_before = end, kind
     return tags
+
+
+def tags_of(labels: Iterable[str], scheme: Scheme) -> list[str]:
+    """The tags of a scheme that mark what labels in BIOES mark, in alphabetical order."""
+    found = set()
+    for label in labels:
+        part, dash, kind = label.partition("-")
+        found |= {f"{letter}{dash}{kind}" for letter in _PARTS[scheme].get(part, part)}
+    return sorted(found)
 
 
 def may_follow(before: str | None, after: str | None) -> bool:

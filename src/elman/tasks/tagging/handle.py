@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from elman.base.counting import some_of
 from elman.base.errors import ElmanError, check_text
 from elman.tasks.handle import Handle
 from elman.tasks.opening import OpenedRun
@@ -41,6 +42,11 @@ class Tagger(Handle):
         """The labels it predicts; those of entities are in BIOES."""
         return list(self.vocabulary.labels)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags that `tag` gives, in the scheme of the training file."""
+        return self.vocabulary.tags
+
     def tag(self, sentence: str | Sequence[str]) -> list[tuple[str, str]]:
         """Return each word of a sentence with its tag; a string is split into words first."""
         words = _words(sentence)
@@ -67,10 +73,9 @@ class Tagger(Handle):
         rows = read_rows(listed(data), self.run.config.data.column)
         labels = set(self.labels)
         if not any(labels.intersection(self.vocabulary.to_labels(tags)) for _, tags in rows):
-            some = ", ".join(self.labels[:5]) + (", ..." if len(labels) > 5 else "")
             raise ElmanError(
                 f"{', '.join(listed(data))}: {self.name} knows none of the tags there",
-                f"name files tagged as those it was trained on: {some}",
+                f"name files tagged as those it was trained on: {some_of(self.labels)}",
             )
         return evaluate_tagger(self.model, self.vocabulary, rows)
 

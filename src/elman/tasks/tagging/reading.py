@@ -17,7 +17,7 @@ numbers, and it does not write back byte for byte what it read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -31,6 +31,12 @@ CONLLU_COLUMNS = (
     *("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"),
 )
 DOCUMENT = "-DOCSTART-"
+WORD_NAMES = ("word", "words", "token", "tokens", "form")
+TAG_NAMES = (
+    *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "entity"),
+    *("pos", "pos_tag", "pos_tags", "upos", "xpos"),
+)
+"""What the first and the last column may be called in a header, in lower case."""
 _OTHER_ID = re.compile(r"[0-9]+(-|\.)[0-9]+")
 _TAG = re.compile(r"[A-Z]+[A-Z0-9$]*(-\w+)*|\W+")
 _SUFFIXES: dict[str, Format] = {".conllu": "conllu", ".conll": "columns", ".tsv": "columns"}
@@ -203,11 +209,20 @@ def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iter
                         f"{where}: there is no column {index + 1} of tags in '{text[:50]}'",
                         "a line is a word and its tags, separated by tabs or spaces",
                     )
+                if needed and _is_tagged_sentence(cells):
+                    raise ElmanError(
+                        f"{where}: several words with tags, such as '{cells[0][:50]}'",
+                        "write one word per line, then its tag, and an empty line after a sentence",
+                    )
+                if first + offset == 1 and _is_header(cells, index):
+                    continue
             if len(cells) != num_columns:
                 raise ElmanError(
                     f"{where}: {len(cells)} columns instead of {num_columns} as before",
                     "every line has a word and its tags; an empty line ends a sentence",
                 )
+            if index < num_columns:
+                cells[index] = cells[index].strip()
             if needed and not cells[index]:
                 raise ElmanError(f"{where}: the tag is missing", "no column may be empty")
             words.append(cells[0])
@@ -216,6 +231,18 @@ def _columns(lines: Iterable[str], name: str, column: str, needed: bool) -> Iter
         if words[:1] == [DOCUMENT]:
             words, tags, places = [], [], []
         yield Sentence(words, tags, block, places, index)
+
+
+def _is_tagged_sentence(cells: Sequence[str]) -> bool:
+    """Whether a line is not of columns, but a sentence as word/TAG word/TAG, or with `_`."""
+    return len(cells) > 2 and any(
+        all(0 < c.find(mark) < len(c) - 1 for c in cells) for mark in "/_"
+    )
+
+
+def _is_header(cells: Sequence[str], index: int) -> bool:
+    names = [cell.strip().lower() for cell in cells]
+    return names[0] in WORD_NAMES and index < len(names) and names[index] in TAG_NAMES
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from elman.base.config import merge
-from elman.base.counting import counted
+from elman.base.counting import counted, some_of
 from elman.base.errors import ElmanError, UsageError
 from elman.batches.buckets import SentenceBatches, beginning
 from elman.models.embedder import Embedder
@@ -29,7 +30,10 @@ from elman.tasks.tagging.objective import tagging
 from elman.tasks.tagging.reading import read_tagged
 from elman.tasks.tagging.settings import TaggedData, TaggerRun
 from elman.tasks.tagging.vocabulary import TagVocabulary, make_vocabulary
+from elman.text.records import TABLES
+from elman.text.repeated import repeated_rows
 from elman.text.sources import expand, file_lines
+from elman.text.tables import suffix_of
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
 
@@ -42,6 +46,12 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose a softmax for plain tags, a CRF for entities; the length by the size of the data."""
     data = cast(TaggedData, draft.data)
     rows = read_rows(data.train, data.column)
+    known = sorted({tag for _, tags in rows for tag in tags if tag is not None})
+    if len(known) < 2:
+        raise UsageError(
+            f"all words of {', '.join(data.train)} have the tag '{known[0]}'",
+            "name another column of tags with --column",
+        )
     total = sum(map(num_words, rows))
     scheme = scheme_of([tag for tag in tags if tag is not None] for _, tags in rows)
     epochs = max(5, min(40, round(2.5e6 / max(1, total))))  # more for small data
@@ -61,6 +71,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
         model = config.model
         what = "tags" if scheme is None else f"entities in {scheme.upper()}"
         found = [
+            f"{counted(len(known), 'tag')}: {some_of(known, most=8)}",
             f"{what}, {model.num_layers} layers of {model.hidden_size} {model.cell.upper()} units "
             f"{'in each direction' if model.bidirectional else 'from left to right'}, "
             f"over words and characters, {model.output} output",
@@ -75,12 +86,21 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
 
 def read_rows(paths: Sequence[str], column: str) -> list[Row]:
     """Read the words and tags of all sentences."""
-    rows: list[Row] = [
-        (sentence.words, sentence.tags)
-        for path in expand(paths)
-        for sentence in read_tagged(file_lines(path), str(path), column=column)
-        if sentence.words
-    ]
+    rows: list[Row] = []
+    for path in expand(paths):
+        if suffix_of(path) in TABLES:
+            raise UsageError(
+                f"a tagger does not read {suffix_of(path)} files, such as {path}",
+                "give CoNLL-U, or one word per line, its tag after it, and an empty line after a "
+                "sentence",
+            )
+        sentences = read_tagged(file_lines(path), str(path), column=column)
+        found = [(sentence.words, sentence.tags) for sentence in sentences if sentence.words]
+        if len(found) > 1 and all(_are_numbers(words) for words, _ in found):
+            raise UsageError(
+                f"the first column of {path} counts the words", "remove it: cut -f2- OLD > NEW"
+            )
+        rows += found
     if not any(tag is not None for _, tags in rows for tag in tags):
         raise ElmanError(
             f"no word of {', '.join(map(str, paths))} has a tag"
@@ -88,6 +108,10 @@ def read_rows(paths: Sequence[str], column: str) -> list[Row]:
             "name another column with --column",
         )
     return rows
+
+
+def _are_numbers(words: Sequence[str]) -> bool:
+    return all(word == str(number) for number, word in enumerate(words, start=1))
 
 
 def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
@@ -101,7 +125,8 @@ def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
         train, valid = rows[:cut], rows[cut:]
     if not train or not valid:
         raise UsageError(
-            f"too little data: {counted(len(rows), 'tagged sentence')}",
+            f"too little data: {counted(len(rows), 'tagged sentence')} of "
+            f"{counted(sum(map(num_words, rows)), 'word')}",
             "give at least a few hundred sentences, with an empty line after each",
         )
     words = config.tokenizer
@@ -119,7 +144,16 @@ def set_up(config: TaggerRun, out: Path, resume: bool) -> Tagging:
     else:
         made.save(out / VOCABULARY_FILE)
     test = read_rows(data.test, data.column) if data.test else []
-    return Tagging(config, made, counts, train, valid, test, embedder)
+    tagging = Tagging(config, made, counts, train, valid, test, embedder)
+    for kind, held_out in tagging.held_out.items():
+        theirs = {tag for _, tags in held_out for tag in tags if tag is not None}
+        if theirs and not any(tagging.knows(tags) for _, tags in held_out):
+            raise UsageError(
+                f"no {kind} word has a tag of the training text",
+                f"theirs are {some_of(made.tags)}, those of the {kind} words "
+                f"{some_of(sorted(theirs))}",
+            )
+    return tagging
 
 
 def open_model(path: Path, config: TaggerRun, header: Mapping[str, Any]) -> OpenedModel:
@@ -149,6 +183,33 @@ class Tagging:
             f"{len(self.valid):,} for validation, {len(self.vocabulary.words):,} word types, "
             f"{len(self.vocabulary.labels)} labels"
         )
+
+    @property
+    def held_out(self) -> dict[str, list[Row]]:
+        return {"validation": self.valid, "test": self.test_rows}
+
+    def knows(self, tags: Sequence[str | None]) -> bool:
+        """Whether the model has a label of a sentence."""
+        return not set(self.vocabulary.labels).isdisjoint(self.vocabulary.to_labels(tags))
+
+    @property
+    def caveats(self) -> list[str]:
+        """What the user should know of the data."""
+        notes = []
+        for kind, rows in self.held_out.items():
+            labels = Counter(
+                label
+                for _, tags in rows
+                if None not in tags
+                for label in self.vocabulary.to_labels(tags)
+            )
+            new = sorted(map(str, labels.keys() - self.vocabulary.label_ids))
+            if new:
+                number = sum(labels[label] for label in new)
+                total = f"{number:,} of {labels.total():,} {kind} words"
+                notes.append(f"{total} have tags that the training text lacks: {some_of(new)}")
+        texts = {kind: [tuple(words) for words, _ in rows] for kind, rows in self.held_out.items()}
+        return notes + repeated_rows((tuple(words) for words, _ in self.train), texts, "sentences")
 
     def build(self) -> Tagger:
         return _model(self.config, self.vocabulary, self.embedder, torch.tensor(self.counts))
@@ -200,8 +261,7 @@ class Tagging:
 
     def describe(self) -> str:
         labels = self.vocabulary.labels
-        more = ", ..." if len(labels) > 8 else ""
-        return f"A tagger of {len(labels)} labels ({', '.join(labels[:8])}{more})"
+        return f"A tagger of {len(labels)} labels ({some_of(labels, most=8)})"
 
     def _figures(self, model: Tagger, rows: list[Row], limit: int | None) -> dict[str, float]:
         """Measure; the first figure decides which model is best: F1 of entities, else accuracy."""

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 from elman.base.documents import is_list_of_names, read_json, write_json
 from elman.base.errors import ElmanError
-from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans
+from elman.tasks.tagging.entities import Scheme, in_scheme, scheme_of, spans, tags_of
 from elman.tokens.counting import most_frequent
 
 UNKNOWN_ID = 0
@@ -39,6 +39,11 @@ class TagVocabulary:
     @property
     def vocab_size(self) -> int:
         return len(self.words) + 1
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of a sentence, in the scheme of the training file."""
+        return list(self.labels) if self.scheme is None else tags_of(self.labels, self.scheme)
 
     @cached_property
     def label_ids(self) -> dict[str, int]:

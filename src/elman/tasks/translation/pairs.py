@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,6 +59,12 @@ class Pairs:
             for file in self.files
         )
         return sources, targets
+
+    def sources(self) -> Iterator[str]:
+        """Read the source lines from their file, in constant memory."""
+        wanted = np.zeros(len(self.source), dtype=bool)
+        wanted[self.numbers] = True
+        return (line for line, is_ in zip(lines_of(self.files[0]), wanted, strict=True) if is_)
 
     def words(self) -> list[tuple[str, ...]]:
         """The words of the sources; none without pre-trained embeddings."""

@@ -34,6 +34,8 @@ from elman.tasks.translation.pairs import Pairs, read_pairs
 from elman.tasks.translation.settings import PairTokenizerConfig, TranslatorRun
 from elman.tasks.translation.vocabulary import SOURCE_FILE, TokenizerPair
 from elman.text.pairs import check_same_length, lines_of, pair_of_files
+from elman.text.repeated import repeated_rows
+from elman.text.tables import suffix_of
 from elman.tokens.train import train_tokenizer
 from elman.train import checkpoint
 from elman.train.trainable import Trainable, Validation
@@ -204,6 +206,22 @@ class Translating(conditioned.ConditionedData[Pairs]):
             + (f" ({left_out:,} empty or too long ones left out)" if left_out else "")
             + f", {len(self.valid):,} for validation, {self.tokenizer.vocab_size:,} types"
         )
+
+    @property
+    def caveats(self) -> list[str]:
+        """What the user should know of the data."""
+        held_out = {"validation": self.valid, "test": self.test_examples}
+        notes: list[str] = []
+        sources: dict[str, list[str]] = {}
+        endings = [*map(suffix_of, self.train.files)]
+        for kind, pairs in held_out.items():
+            if pairs is None:
+                continue
+            sources[kind] = [*pairs.sources()]
+            if endings[0] != endings[1] and [*map(suffix_of, pairs.files)] == endings[::-1]:
+                names = " ".join(file.name for file in pairs.files)
+                notes.append(f"the {kind} files {names} seem to be target and source")
+        return notes + repeated_rows(self.train.sources(), sources, "sources")
 
     def build(self) -> SequenceToSequence:
         return _model(self.config, self.tokenizers, self.counts_V, self.embedder)

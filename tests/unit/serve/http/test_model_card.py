@@ -32,6 +32,29 @@ def test_a_card_tells_no_paths(tmp_path: Path) -> None:
     assert model_card(lm).trained_on == ["mine.txt"]
 
 
+@pytest.mark.parametrize(
+    ("specimen", "labels"),
+    [
+        ("format-1-classifier", ["bad", "good"]),
+        ("format-1-tagger", ["ADJ", "DET", "NOUN", "PUNCT", "VERB"]),
+        ("format-1-tagger-crf", ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]),
+        ("format-1-conditional", ["Lower", "Upper"]),
+        ("format-1-lm", []),
+        ("format-1-translator", []),
+    ],
+)
+def test_a_card_has_the_labels_that_a_model_gives_or_takes(
+    specimen: str, labels: list[str]
+) -> None:
+    assert model_card(elman.load(SPECIMENS / specimen, device="cpu")).labels == labels
+
+
+def test_the_source_of_a_translator_comes_before_the_target() -> None:
+    translator = elman.load(SPECIMENS / "format-1-translator", device="cpu")
+    object.__setattr__(translator.run.config.data, "train", ("train.en", "train.de"))
+    assert model_card(translator).trained_on == ["train.en", "train.de"]
+
+
 def test_every_task_has_a_card() -> None:
     for path in sorted(SPECIMENS.glob("format-1-*")):
         if path.name.endswith(("foreign", "resume")):

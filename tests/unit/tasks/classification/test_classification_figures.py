@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import elman
 from elman.base.errors import ElmanError
 from elman.tasks.classification.evaluation import evaluate_classifier, judge
 from elman.tasks.classification.pictures import draw_evaluations
+
+SPECIMENS = Path(__file__).parents[2] / "runs" / "specimens"
 
 
 def test_figures_by_hand() -> None:
@@ -39,6 +44,17 @@ def test_a_label_that_is_only_guessed_does_not_count_in_balanced_accuracy() -> N
 def test_nothing_to_evaluate_is_a_sentence() -> None:
     with pytest.raises(ElmanError, match="nothing to evaluate"):
         evaluate_classifier(None, None, [])  # type: ignore[arg-type]
+
+
+def test_other_labels_than_the_models_are_refused(tmp_path: Path) -> None:
+    classifier = elman.load(SPECIMENS / "format-1-classifier", device="cpu")
+    path = tmp_path / "a.tsv"
+    path.write_text("negative\tdull\npositive\twell made\n")
+    with pytest.raises(ElmanError, match="classifier knows none of the labels there") as caught:
+        classifier.evaluate(path)
+    assert "name files labelled as those it was trained on: bad, good" in caught.value.hint
+    path.write_text("negative\tdull\ngood\twell made\n")
+    assert classifier.evaluate(path).unknown_labels == 1
 
 
 def test_the_picture_is_drawn(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -103,6 +103,12 @@ def test_a_folder_has_a_file_for_each_label(tmp_path: Path) -> None:
     assert read(folder) == [("Novák", "Czech"), ("Dvořák", "Czech"), ("O'Neill", "Irish")]
 
 
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "".join(f"{x}\t{t}\n" for t, x in EXPECTED))
+    twice = read_labelled([str(path), f"{tmp_path}/./a.tsv"], Columns("1", "2"))
+    assert twice == read_labelled([str(path)], Columns("1", "2"))
+
+
 def test_texts_alone_can_be_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "one\ntwo\n")
     rows = list(read_rows(path, Columns(), labels_needed=False))
@@ -138,6 +144,76 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
     assert "label" in caught.value.hint
     with pytest.raises(UsageError, match="no column of texts"):
         read(write(tmp_path / "a.jsonl", '{"label": "x", "n": 1}\n'))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "hint"),
+    [
+        ("a.txt", "{text},{label}", "columns are separated by tabs; for ',', rename it to a.csv"),
+        ("a.txt.gz", "{text};{label}", "for ';', rename it to a.csv.gz"),
+        ("a.tsv", "{text}|{label}", "columns are separated by tabs; replace '|': tr '|' '\\t'"),
+        ("a.csv", "{text}|{label}", "columns are separated by commas, semicolons or tabs; repl"),
+        ("a.txt", "__label__{label} {text}", "for fastText's form: sed 's/ /\\t/' OLD > NEW.tsv"),
+        ("a.txt", "{text}", "name it with --column, or add one before the text"),
+    ],
+)
+def test_other_separators_are_recognised(tmp_path: Path, name: str, line: str, hint: str) -> None:
+    lines = "".join(line.format(text="some words", label=x) + "\n" for x in LABELS)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+    with pytest.raises(UsageError, match="has no column of labels") as caught:
+        read(path)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ('[{"text": "a", "label": "x"}]', "write one object per line: jq -c '.[]' OLD > NEW.jsonl"),
+        ('[\n  {"text": "a",\n "label": "x"}\n]\n', "write one object per line: jq"),
+        ('{"text": "a", "label": "x"}\n', "rename it to a.jsonl"),
+    ],
+)
+def test_json_that_is_not_named_as_lines(tmp_path: Path, content: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="has no column of labels") as caught:
+        read(write(tmp_path / "a.json", content))
+    assert caught.value.hint.startswith(hint)
+
+
+def test_parquet_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", "PAR1\0")
+    for how in (read, lambda path: find_columns(path, Columns())):
+        with pytest.raises(UsageError, match=r"classifier does not read \.parquet files") as caught:
+            how(path)
+        assert "to_csv" in caught.value.hint
+
+
+def test_null_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": null, "label": 2}\n')
+    assert read(path) == [("a", "1")]
+    write(path, '{"text": "a", "label": "x"}\n{"text": "b", "label": null}\n')
+    with pytest.raises(ElmanError, match=r"a\.jsonl, line 2: the label is missing"):
+        read(path)
+
+
+def test_a_column_of_labels_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "good,well made\nbad,dull\n")
+    with pytest.raises(UsageError, match="has no column of texts") as caught:
+        read(path, "1")
+    assert "rename it to a.csv" in caught.value.hint
+
+
+def test_white_space_around_labels_does_not_count(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\none,very good \ntwo, very good\n")
+    assert read(path) == [("one", "very good"), ("two", "very good")]
+    path = write(tmp_path / "b.csv", "text,label\none, \n")
+    with pytest.raises(ElmanError, match=r"b\.csv, line 2: the label is missing"):
+        read(path)
+
+
+def test_the_labels_are_not_the_texts() -> None:
+    with pytest.raises(UsageError, match="column label is named twice"):
+        Columns("label", "label")
 
 
 PAIRS = [(("a dog runs", "an animal runs"), "yes"), (("a dog runs", "no dog runs"), "no")]

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.tasks.tagging.entities import Scheme, in_scheme, may_follow, scheme_of, spans
+from elman.tasks.tagging.entities import (
+    Scheme,
+    in_scheme,
+    may_follow,
+    scheme_of,
+    spans,
+    tags_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,21 @@ def test_any_scheme_tells_the_same_entities(
     if scheme == "bioes":
         edges = [None, *tags, None]
         assert all(may_follow(a, b) for a, b in pairwise(edges))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags"),
+    [
+        ("bioes", ["B-LOC", "E-LOC", "O", "S-PER"]),
+        ("bio", ["B-LOC", "B-PER", "I-LOC", "O"]),
+        ("iob1", ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]),
+    ],
+)
+def test_the_tags_of_a_scheme_for_labels_in_bioes(scheme: Scheme, tags: list[str]) -> None:
+    labels = ["B-LOC", "E-LOC", "O", "S-PER"]
+    assert tags_of(labels, scheme) == tags
+    entities = [(0, 2, "LOC"), (2, 4, "LOC"), (5, 6, "PER"), (6, 7, "PER")]
+    assert set(in_scheme(entities, 7, scheme)) <= set(tags)
 
 
 def test_bioes_forbids_what_breaks_it() -> None:

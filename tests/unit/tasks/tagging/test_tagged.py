@@ -85,6 +85,20 @@ def test_columns_between_spaces_or_tabs() -> None:
     assert tabbed.retagged(["O", "B-x"]) == "New York\tO\nis\tB-x"
 
 
+def test_a_header_of_columns_is_no_word() -> None:
+    text = "Word\tTag\none\tX\n\ntwo\tY\n"
+    first, second = read(text, "x.tsv")
+    assert (first.words, first.tags, second.words) == (["one"], ["X"], ["two"])
+    assert first.retagged(["Z"]) == "Word\tTag\none\tZ\n\n"
+    (sentence,) = read("one\tX\nword\ttag\n", "x.tsv")
+    assert sentence.words == ["one", "word"]
+
+
+def test_white_space_around_tags_does_not_count() -> None:
+    (sentence,) = read("one\tX \ntwo\t X\n", "x.tsv")
+    assert sentence.tags == ["X", "X"]
+
+
 def test_words_without_tags_get_a_column() -> None:
     (sentence,) = read("one\ntwo\n", "x.conll", tags_needed=False)
     assert sentence.retagged(["A", "B"]) == "one\tA\ntwo\tB\n"
