@@ -22,6 +22,7 @@ from elman.terminal.console import (
     reading_notes,
     result,
     result_json,
+    share,
     spoken,
     table,
     talk,
@@ -332,13 +333,9 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
 
 
 def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
-    share = evaluation.oov / evaluation.tokens
     speed = round(evaluation.tokens / max(evaluation.seconds, 1e-9))
     return [
-        (
-            "unknown tokens",
-            f"{number(evaluation.oov)} of {number(evaluation.tokens)} ({share:.2%})",
-        ),
+        ("unknown tokens", share(evaluation.oov, evaluation.tokens)),
         ("perplexity", number(evaluation.perplexity)),
         ("perplexity without unknowns", number(evaluation.perplexity_without_unknown)),
         ("nats per token", f"{evaluation.nats_per_token:.4f}"),

@@ -30,6 +30,8 @@ class ComparedRun:
     lack some."""
     figures: dict[str, float]
     """Its best figures, and those of the test."""
+    unknown: dict[str, float]
+    """Shares of tokens that are unknown, of the validation and the test, where they are known."""
     steps: int | None
     """Updates; None of a model made by counting."""
     seconds: float | None
@@ -94,10 +96,20 @@ def _compared(path: Path, settings: Mapping[str, Any], differ: Sequence[str]) ->
         task=str(settings["task"]),
         settings={name: settings[name] for name in differ if name in settings},
         figures=found,
+        unknown={} if summary is None else _unknown(summary),
         steps=steps,
         seconds=seconds,
         finished=summary is not None,
     )
+
+
+def _unknown(summary: Mapping[str, Any]) -> dict[str, float]:
+    keys = {"validation": ("oov", "valid_tokens"), "test": ("test_oov", "test_tokens")}
+    return {
+        name: summary[oov] / summary[tokens]
+        for name, (oov, tokens) in keys.items()
+        if oov in summary and summary.get(tokens)
+    }
 
 
 def _is_figure(name: str) -> bool:
