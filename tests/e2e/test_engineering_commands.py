@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from elman.base.threads import usable_cores
 from elman.recipes.resolve import settings_of
 from elman.tasks import built_in_tasks
 from elman.testing import TOY_TEXT
@@ -99,6 +100,16 @@ def test_runs_with_other_shares_of_unknown_tokens_do_not_compare(
     rows = {Path(row["run"]).name: row for row in elman("compare", runs, "--json").ok().json}
     assert rows["lm"]["unknown"] == {"validation": 0.4, "test": 0.4}
     assert rows["few"]["unknown"]["validation"] > 0.4
+
+
+def test_more_threads_than_cores(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    """A thousand threads on two cores took a hundred times as long, and were printed as cores."""
+    cores = usable_cores()
+    lm = ("train", "lm", toy, "--out", tmp_path / "run", "--steps", 1, "--hidden-size", 4)
+    told = elman(*lm, "--threads", 1000).ok().err
+    assert told.startswith(f"· --threads 1000: using {cores}, as there ")
+    assert "1,000" not in told
+    assert "--threads" not in elman("next", tmp_path / "run", "a", "--threads", 1).ok().err
 
 
 def test_options_are_settings_of_their_tasks() -> None:
