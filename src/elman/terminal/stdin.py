@@ -68,7 +68,7 @@ class Lines:
 
 def stdin_lines(limit: int | None = None) -> Iterator[str]:
     """Yield the lines of stdin with their line ends, without a byte order mark."""
-    from elman.text.sources import BOM
+    from elman.text.sources import BOM, wide_encoding
 
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D")
@@ -83,7 +83,8 @@ def stdin_lines(limit: int | None = None) -> Iterator[str]:
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
+            encoding = (wide_encoding(line) if number == 1 else None) or "latin1"
             raise ElmanError(
                 f"stdin is not UTF-8: line {number}, byte {error.start + 1}",
-                "convert it first, for example with iconv -f latin1 -t utf-8",
+                f"convert it first, for example with iconv -f {encoding} -t utf-8",
             ) from error

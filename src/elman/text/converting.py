@@ -164,9 +164,12 @@ def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str)
             yield decoder.decode(data, final=not data).encode()
         except UnicodeError as error:
             place = size - begun + getattr(error, "start", 0)
+            others = ("latin-1", "cp1252")
+            if encoding == "utf-16" and not place:  # no byte order mark
+                others = ("utf-16-le", "utf-16-be")
             raise ElmanError(
                 f"{name} is not {encoding}: byte {place + 1:,} ({getattr(error, 'reason', error)})",
-                "name its encoding with --encoding, such as latin-1 or cp1252",
+                f"name its encoding with --encoding, such as {' or '.join(others)}",
             ) from error
         if not data:
             return
