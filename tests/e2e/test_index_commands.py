@@ -175,7 +175,8 @@ def test_wrong_use(elman: Elman, indexes: Path, model: Path) -> None:
     table = ("--column", "text", "--why")
     message, _ = elman("score", indexes / "model", indexes / "toy.txt", *table).error
     assert "not a table" in message
-    message, _ = elman("find", model, "the").error
+    message, hint = elman("find", model, "the").error
     assert "is a language model, not a model with an index" in message
+    assert "`elman index` makes" in hint
     message, _ = elman("find", indexes / "index", "").error
     assert "nothing to find" in message

@@ -136,8 +136,10 @@ def test_tags_of_another_kind_are_not_measured(tagger: Path, elman: Elman, tmp_p
 def test_a_tagger_is_no_language_model(tagger: Path, model: Path, elman: Elman) -> None:
     message, hint = elman("generate", tagger, "x").error
     assert "is a tagger, not a language model" in message
-    assert "elman info" in hint
-    assert "is a language model, not a tagger" in elman("tag", model, stdin="x").error[0]
+    assert hint == f"it is for `elman tag {tagger} FILE`; `elman train lm` makes a language model"
+    message, hint = elman("tag", model, stdin="x").error
+    assert "is a language model, not a tagger" in message
+    assert hint == f"it is for `elman generate {model} PROMPT`; `elman train tagger` makes a tagger"
     assert "not a language model" in elman("evaluate", f"{tagger}+{model}", "x").error[0]
 
 

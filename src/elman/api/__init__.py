@@ -107,9 +107,7 @@ def load(
             f"{model} is {handle.what}, and none was given", f"give it one with --label: {labels}"
         )
     if kind is not None and not isinstance(handle, kind):
-        raise UsageError(
-            f"{model} is {handle.what}, not {kind.what}", f"`elman info {model}` explains it"
-        )
+        raise UsageError(f"{model} is {handle.what}, not {kind.what}", _uses(handle, model, kind))
     if quantise is not None:
         _quantise(handle, quantise)
     return handle
@@ -160,6 +158,20 @@ def _open(model: str | Path, device: str) -> Any:
                 return handle
     run = open_run(path, where)
     return imported(task_named(run.config.task).handle).of_run(name, run)
+
+
+def _uses(handle: Any, model: str | Path, wanted: type[Any]) -> str:
+    """Name the command that a model is for, and the one that makes a model of the class wanted."""
+    uses = () if handle.task is None else handle.task.uses
+    use = (*uses, "elman next FOLDER PREFIX")[0].replace("FOLDER", str(model))
+    made_by = f"{wanted.__module__}:{wanted.__name__}"
+    makers = [
+        task.shortcuts[0].name if task.shortcuts else f"train {task.name}"
+        for task in all_tasks()
+        if task.handle == made_by
+    ]
+    maker = f"; `elman {makers[0]}` makes {wanted.what}" if makers else ""
+    return f"it is for `{use}`{maker}"
 
 
 def _mixture(model: str, device: str) -> LM:
