@@ -332,17 +332,36 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     for arguments, says in (
         ((trigrams, there), "already exists"),
         ((trigrams, place / "m.onnx"), "cannot be converted to ONNX"),
-        ((trigrams, place / "folder"), f"cannot be converted to the folder {place / 'folder'}"),
-        ((model, place / "m.arpa"), "cannot be converted to '.arpa'"),
         ((f"0.5*{trigrams}+0.5*{model}", place / "m.arpa"), "mixture"),
         ((place / "nothing", place / "m.arpa"), "no run folder"),
     ):
         found = elman("convert", *arguments)
         assert found.code == 2
         assert says in found.error[0]
+    ngram = "an n-gram language model converts to: OUT.arpa, OUT.arpa.gz, --layout compact OUT, "
+    network = "a language model converts to: OUT.py, OUT.vec (word vectors), OUT.onnx, --to hf OUT "
+    for arguments, says, hint in (
+        ((trigrams, "folder"), "cannot be converted to the folder folder", ngram),
+        ((trigrams, "m.pt"), "no model converts to '.pt'", ngram),
+        ((model, "m.arpa"), "cannot be converted to '.arpa'", network),
+        ((there, "m.pt"), "no model converts to '.pt'", "OUT ends in one of .py, .arpa, .arpa.gz,"),
+    ):
+        refused = elman("convert", *arguments).error
+        assert says in refused[0]
+        assert refused[1].startswith(hint)
     assert there.read_text() == "precious"
     assert elman("convert", there, place / "made").code == 1
     assert not (place / "made").exists()
+
+
+def test_an_arpa_file_does_not_become_a_program(elman: Elman, trigrams: Path) -> None:
+    """It was copied into a file whose name says that it is one."""
+    arpa, program = trigrams.parent / "program.arpa", trigrams.parent / "program.py"
+    elman("convert", trigrams, arpa).ok()
+    message, hint = elman("convert", arpa, program).error
+    assert "cannot be converted to '.py'" in message
+    assert hint.startswith("a recurrent language model becomes a .py file")
+    assert not program.exists()
 
 
 def test_a_sparse_matrix_through_the_same_commands(
