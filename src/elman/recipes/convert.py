@@ -111,7 +111,7 @@ def _possible(source: Path, target: Path) -> str:
     if (source / CONFIG_FILE).is_file():
         task = task_named(read_config(source).task)
         forms = [f"OUT{suffix}" for suffix in task.convert_suffixes] or ["a folder OUT"]
-        forms = forms if task.convert_help else []  # of a recurrent language model, say
+        forms = forms if task.convert_help else []  # empty: it inherits `convert`
         forms += ["OUT.vec (word vectors)"] * (task.word_vectors is not None)
         forms += ["OUT.onnx"] * (task.onnx is not None)
         forms += ["--to hf OUT (for transformers)"] * (task.hugging_face is not None)
