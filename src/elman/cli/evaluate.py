@@ -49,6 +49,7 @@ from elman.terminal.options import (
     evaluated_signature,
     option,
     parameter,
+    picture,
 )
 
 
@@ -102,7 +103,7 @@ def evaluate(
         int | None, option("N", "Tokens to write for --novelty. [default: 10000]", min=1)
     ] = None,
     seed: Annotated[int | None, option("N", "Random seed of --novelty. [default: 1]")] = None,
-    curve: Annotated[str | None, option("FILE", "Draw what --novelty finds.")] = None,
+    curve: Annotated[str | None, picture("Draw what --novelty finds")] = None,
     as_is: AsIs = False,
     column: Column = None,
     encoding: Encoding = None,
@@ -122,13 +123,9 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
-    from elman.evaluate.pictures import check_suffix
     from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT, plain_sheets
 
-    drawn = [value for one, value in of_tasks.items() if one.draw is not None]
-    for path in filter(None, [curve, *drawn]):  # before what may take minutes
-        check_suffix(Path(path))
     ways = ways_to_adapt(
         adapt=adapt, cache=cache, settings=settings, temperature=temperature, samples=samples
     )
@@ -228,7 +225,13 @@ def command(tasks: Iterable[Task]) -> Callable[..., None]:
     *own, _ = evaluated_signature(evaluate).parameters.values()  # without `of_tasks`
     shared = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
     added = [
-        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
+        parameter(
+            one.name,
+            Annotated[
+                str | None,
+                option(one.metavar, one.help) if one.draw is None else picture(one.help),
+            ],
+        )
         for one in declared
     ]
     # typer reads a command's options from its signature.

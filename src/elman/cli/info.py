@@ -25,7 +25,7 @@ from elman.terminal.console import (
     table,
     talk_notes,
 )
-from elman.terminal.options import Device, Json, Model, option
+from elman.terminal.options import Device, Json, Model, option, picture
 
 ALWAYS = {"cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied"} | {
     *("attention", "order", "smoothing"),
@@ -44,8 +44,7 @@ def info(
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        option("FILE", "Draw the learnt weights of the embeddings' layers (.png, .svg, .pdf)."),
+        Path | None, picture("Draw the learnt weights of the embeddings' layers")
     ] = None,
     verify: Annotated[
         bool,

@@ -40,6 +40,19 @@ def option(metavar: str | None, help: str, *flags: str, **details: Any) -> Any:
     return typer.Option(*flags, metavar=metavar, help=help, **details)
 
 
+def picture(help: str) -> Any:
+    """An option for the file of a picture, whose suffix is checked at once."""
+    return option("FILE", f"{help.removesuffix('.')} (.png, .svg, .pdf).", callback=_check_picture)
+
+
+def _check_picture(path: Path | str | None) -> Path | str | None:
+    from elman.evaluate.pictures import check_suffix
+
+    if path is not None:
+        check_suffix(Path(path))
+    return path
+
+
 def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
     """A completion of what was typed to one of these values."""
 

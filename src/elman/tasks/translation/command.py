@@ -12,7 +12,15 @@ import typer
 from elman.base.counting import counted
 from elman.decode.options import CONDITIONAL, DecodeOptions, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Json, MaxLine, Shown, check_conditional, option, with_options
+from elman.terminal.options import (
+    Json,
+    MaxLine,
+    Shown,
+    check_conditional,
+    option,
+    picture,
+    with_options,
+)
 from elman.terminal.stdin import read_lines
 
 if TYPE_CHECKING:
@@ -45,8 +53,7 @@ def translate(
     *,
     options: dict[str, Any],
     attention: Annotated[
-        Path | None,
-        option("FILE", "Draw the attention of the decoder for the first line."),
+        Path | None, picture("Draw the attention of the decoder for the first line")
     ] = None,
     batch_size: Annotated[
         int | None,
