@@ -91,7 +91,7 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
     [
         (("--set", "model.hiden_size=3"), "did you mean 'model.hidden_size'?"),
         (("--set", "modle.hidden_size=3"), "did you mean 'model'?"),
-        (("--set", "model.hidden_size=big"), "'model.hidden_size' should be int"),
+        (("--set", "model.hidden_size=big"), "'model.hidden_size' should be a whole number"),
         (("--set", "model.cell=lstn"), "did you mean 'lstm'?"),
         (("--set", "hidden_size"), "is not of the form key=value"),
         (("--recipe", "char-lstn"), "did you mean 'char-lstm'?"),
@@ -108,7 +108,7 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--gpu",), "write --device cuda"),
         (("--recipe", "elmo-tiny"), "write elman train elmo"),
         (("--set", "model.kind=tagger"), "write elman train tagger"),
-        (("--steps", "many"), "--steps should be a valid integer"),
+        (("--steps", "many"), "--steps should be a whole number"),
         (("--set", "training.learning_rate=1"), "did you mean 'optimiser.learning_rate'?"),
         (("--set", "batch_size=1"), "did you mean 'training.batch_size'?"),
     ],

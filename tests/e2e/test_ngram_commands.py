@@ -114,7 +114,7 @@ def test_a_damaged_report_is_a_sentence(elman: Elman, trigrams: Path, content: s
         (("--memory", "lots"), "amount of memory"),
         (("--memory", "100"), "256M"),
         (("--prune", "1,0"), "0,0,1"),
-        (("--prune", "many"), "should be int"),
+        (("--prune", "many"), "should be a whole number"),
         (("--pruning", "0,1"), "did you mean '--prune'"),
     ],
 )

@@ -74,6 +74,10 @@ INSTEAD = {
 REWORDED = {
     r"Got unexpected extra argument.*\((.*)\)": r"unexpected argument: \1",
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
+    "should be a valid integer": "should be a whole number",
+    "should be a valid number": "should be a number",
+    "should be greater than or equal to": "should be at least",
+    "should be less than or equal to": "should be at most",
 }
 """Messages of the parser, and ours."""
 CHOICE = r"Invalid value for '(\S+)': (?:Value error, )?('.*') is not one of (.*?)\.?"
