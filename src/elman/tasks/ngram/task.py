@@ -201,7 +201,7 @@ def _read(
     if config.held_out:
         text, not_counted = _hold_out(text, files, config.held_out)
         fits = config.model.smoothing == "jelinek-mercer"
-        why = "to fit weights to" if fits else "for validation"
+        why = "to fit the weights" if fits else "for validation"
         yield note(f"{_end_of_text(config)} is held out {why}")
     yield note(f"{len(text.ids):,} tokens, {text.tokenizer.vocab_size:,} types")
     return text, held_out or not_counted, not_counted
