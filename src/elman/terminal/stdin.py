@@ -1,18 +1,35 @@
-"""Lines for commands that take `FILE` or `-`: strict UTF-8, in constant memory."""
+"""Texts for commands that take files or `-`: strict UTF-8, in constant memory."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from elman.base.errors import ElmanError
-from elman.terminal.console import talk
+from elman.base.errors import ElmanError, UsageError
+from elman.terminal.console import talk, talk_notes
 from elman.text.line_limit import longest_line, too_long
 
 KEPT_IN_MEMORY = 1 << 24
 """Bytes of stdin that are kept without a file."""
+
+
+def in_columns(column: str | None, *texts: Iterable[str]) -> list[list[str]]:
+    """Names of UTF-8 files for the names in `texts`; a table is the text in its `column`, and a
+    note says which ones are read as plain text."""
+    from elman.text.converting import STDIN, check_column, utf8_files
+    from elman.text.records import TEXT, plain_sheets
+
+    given = [list(names) for names in texts]
+    every = list(chain(*given))
+    if every.count(STDIN) > 1:
+        raise UsageError("stdin can be read only once", "write - once")
+    found = [utf8_files(names, column=column or TEXT) for names in given]
+    check_column(column, every, chain(*found))
+    talk_notes(plain_sheets(chain(*found)))
+    return found
 
 
 def read_stdin() -> str:
