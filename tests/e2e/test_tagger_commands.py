@@ -110,7 +110,8 @@ def test_text_is_tagged_word_by_word(tagger: Path, elman: Elman) -> None:
     listed = elman("tag", tagger, "--json", stdin="the book\n").json
     assert listed[0]["words"] == ["the", "book"]
     assert len(listed[0]["tags"]) == 2
-    assert elman("tag", tagger, "--json", stdin="").json == []
+    empty = elman("tag", tagger, "--json", stdin="").ok()
+    assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
 
 
 def test_the_library_opens_it(tagger: Path, treebank: Path) -> None:

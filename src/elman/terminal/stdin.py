@@ -12,6 +12,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.terminal.console import talk, talk_notes
 from elman.text.line_limit import longest_line, too_long
 
+EMPTY = "stdin is empty: there is nothing to do"
 KEPT_IN_MEMORY = 1 << 24
 """Bytes of stdin that are kept without a file."""
 
@@ -81,6 +82,17 @@ class Lines:
             self._kept.writelines(f"{line}\n" for line in read_lines("-", self._limit))
         self._kept.seek(0)
         yield from (line.removesuffix("\n") for line in self._kept)
+
+
+def noted(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines of stdin; say so if there are none, as programs expect an empty result then."""
+    lines = iter(lines)
+    first = next(lines, None)
+    if first is None:
+        talk_notes([EMPTY])
+        return
+    yield first
+    yield from lines
 
 
 def stdin_lines(limit: int | None = None) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from elman.terminal.console import result, result_json_list, write
 from elman.terminal.options import Json, MaxLine, argument, option
-from elman.terminal.stdin import stdin_lines
+from elman.terminal.stdin import noted, stdin_lines
 
 if TYPE_CHECKING:
     from elman.tasks.tagging.handle import Tagger
@@ -49,7 +49,7 @@ def tag(
 
     def lines() -> Iterator[tuple[str, Iterator[str]]]:
         if file == "-":
-            yield "stdin", stdin_lines()
+            yield "stdin", noted(stdin_lines())
         else:
             for path in expand([Path(file)]):
                 yield str(path), file_lines(path)

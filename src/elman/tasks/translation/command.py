@@ -21,7 +21,7 @@ from elman.terminal.options import (
     picture,
     with_options,
 )
-from elman.terminal.stdin import read_lines
+from elman.terminal.stdin import noted, read_lines
 
 if TYPE_CHECKING:
     from elman.tasks.translation.handle import Translator
@@ -71,7 +71,7 @@ def translate(
 
     One line out for each line in, in the same order, as soon as it is ready.
     """
-    lines = read_lines(file)
+    lines = noted(read_lines(file))
     if attention is not None:
         lines = _drawn(handle, lines, attention, options)
     ranked = options.get("num_samples", 1) > 1
