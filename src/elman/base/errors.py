@@ -49,7 +49,7 @@ TYPES: dict[Any, str] = {
 
 def in_words(kind: Any) -> str:
     """Name a type as people do who do not write Python."""
-    return TYPES.get(kind) or getattr(kind, "__name__", str(kind))
+    return TYPES.get(kind) or str(getattr(kind, "__name__", kind))
 
 
 def check_text(text: object, *others: type) -> None:

@@ -103,8 +103,10 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-FORMATS = (".png", ".svg", ".pdf")
-FORMATS += (".eps", ".jpeg", ".jpg", ".pgf", ".ps", ".svgz", ".tif", ".tiff", ".webp")
+FORMATS = {
+    *(".png", ".svg", ".pdf"),
+    *(".eps", ".jpeg", ".jpg", ".pgf", ".ps", ".svgz", ".tif", ".tiff", ".webp"),
+}
 """Suffixes of pictures."""
 
 
