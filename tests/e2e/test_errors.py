@@ -104,7 +104,12 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
         (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
-        (("--lr", "1"), "write --set optimiser.learning_rate=VALUE"),
+        (("--lr", "1"), "did you mean '--learning-rate'?"),
+        (("--units", "1"), "did you mean '--hidden-size'?"),
+        (("--bptt", "1"), "write --set training.chunk_length=VALUE"),
+        (("--dropout", "1"), "model.dropout_output: write --set NAME=VALUE"),
+        (("--patience", "1"), "one of the settings schedule.patience, training.patience"),
+        (("-o", "x"), "write --out"),
         (("--gpu",), "write --device cuda"),
         (("--recipe", "elmo-tiny"), "write elman train elmo"),
         (("--set", "model.kind=tagger"), "write elman train tagger"),
@@ -129,6 +134,14 @@ def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     assert "model" not in said  # an argument is no option
     assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
     assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)
+    said = sentence_of(elman("generate", "--model", model), 2)
+    assert said.endswith("write it without an option: elman generate [MODEL] [PROMPT|-]")
+    said = sentence_of(elman("next", model, "the", "cat"), 2)
+    assert said.endswith("put a text of several words in quotes")
+    said = sentence_of(elman("train", "some.txt"), 2)
+    assert said.endswith("name the task before the data, as in elman train lm some.txt")
+    assert "did you mean 'models'" in sentence_of(elman("list"), 2)
+    assert "choose one of: check" in sentence_of(elman("lab", "list"), 2)
     assert "MODEL" in sentence_of(elman("info"), 2)
     assert "unexpected argument: b c" in sentence_of(elman("info", model, "b", "c"), 2)
     assert "did you mean 'word'?" in sentence_of(
