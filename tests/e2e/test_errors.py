@@ -125,6 +125,14 @@ def test_wrong_settings(
     assert said in sentence_of(result, 1 if "missing.toml" in arguments else 2)
 
 
+def test_a_text_in_place_of_a_file(elman: Elman, model: Path) -> None:
+    for text in ("the cat sat", "The cat sat. It sat."):
+        said = sentence_of(elman("score", model, text), 2)
+        assert said.startswith(
+            f"there is no file called '{text}' | a text itself is given on stdin"
+        )
+
+
 def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     said = sentence_of(elman("evalute", model), 2)
     assert said == "there is no command 'elman evalute' | did you mean 'evaluate'?"

@@ -354,6 +354,8 @@ def _hidden(path: Path, root: Path) -> bool:
 
 def _missing(path: str, file: Path) -> tuple[str, str]:
     """Return the message and the hint for a path that does not exist."""
+    if path == "-":
+        return "stdin cannot be read here", "write the text to a file, and name the file"
     if file.suffix or file.parent != Path():
         beside = list(file.parent.iterdir()) if file.parent.is_dir() else []
         # Without the suffixes, which would make any two of them look similar.
@@ -365,6 +367,9 @@ def _missing(path: str, file: Path) -> tuple[str, str]:
         found = closest(path, [*CORPORA, *(p.name for p in Path().iterdir())])
         message = f"there is no file and no built-in corpus called '{path}'"
         hint = f"built-in corpora: {', '.join(CORPORA)}"
+    if found is None and " " in path:
+        message = f"there is no file called '{path}'"
+        hint = "a text itself is given on stdin: echo '...' | elman COMMAND, with - for the file"
     return message, hint if found is None else f"did you mean '{found}'?"
 
 
