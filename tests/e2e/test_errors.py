@@ -98,6 +98,7 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--recipe", "missing.toml"), "missing.toml does not exist"),
         (("--minutes", "1", "--steps", "3"), "given twice"),
         (("--set", "data.train=x"), "the text of data.train was given twice"),
+        (("--vocab-size", "2"), "tokenizer.vocab_size cannot be 2 | use 3 or more"),
         (("--minutes", "soon"), "--minutes"),
         (("--steps", "0"), "training.steps cannot be 0 | use 1 or more"),
         (("--minutes", "0"), "use more than 0"),
