@@ -101,3 +101,9 @@ def test_from_python(run: Path) -> None:
     assert conditional.labels == ("Lower", "Upper")
     lm = conditional.given("Lower")
     assert lm.perplexity("cdd") < lm.perplexity("ABA")
+
+
+def test_one_label_is_none(elman: Elman, names: Path, tmp_path: Path) -> None:
+    refused = elman("train", "conditional", names / "Upper.txt", "--out", tmp_path / "run")
+    assert refused.error[0] == "all texts have the label 'Upper', the name of their file"
+    assert not (tmp_path / "run").exists()

@@ -28,6 +28,7 @@ from elman.base.config import (
     without_unread,
 )
 from elman.base.errors import UsageError, closest
+from elman.base.origins import origin
 from elman.base.tables import trust
 from elman.runs.run_config import RunConfig, TextData
 from elman.runs.run_folder import CONFIG_FILE, runs_in
@@ -95,6 +96,7 @@ def resolve(
         if getattr(texts, name):
             expand(getattr(texts, name))
     asked["data"].update({name: absolute_paths(getattr(texts, name)) for name in TEXTS})
+    notes += _shared(asked["data"])
     notes += [] if recipe is None else [f"recipe {recipe}"]
     proposal = Proposal(base, asked, lambda config: [])
     if task.module is not None:
@@ -307,6 +309,15 @@ def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
         if value and isinstance(value, (str, Path)):
             settings = merge(settings, nested({".".join(names): absolute_paths([value])[0]}))
     return settings
+
+
+def _shared(files: Mapping[str, Sequence[str]]) -> list[str]:
+    """Notes about texts that are both learnt and measured."""
+    return [
+        f"{origin(path)} is training text too: its figures say how much was learnt by heart"
+        for path in dict.fromkeys([*files["valid"], *files["test"]])
+        if path in files["train"]
+    ]
 
 
 def absolute_paths(paths: Sequence[str | Path]) -> list[str]:

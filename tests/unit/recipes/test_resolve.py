@@ -53,6 +53,13 @@ def test_a_plain_text_becomes_a_character_model_and_says_why(plain: str) -> None
     assert "the last 10% of the text is held out" in text
 
 
+def test_a_text_that_is_learnt_and_measured_is_noted(plain: str, tokenised: str) -> None:
+    found = resolve("lm", [plain], valid=[plain], test=[tokenised], device="cpu")
+    (note,) = [note for note in found.notes if "is training text too" in note]
+    assert note.startswith(plain)
+    assert not any("training text too" in note for note in resolve("lm", [plain]).notes)
+
+
 def test_a_tokenised_text_becomes_a_tied_word_model(tokenised: str) -> None:
     config = resolved(tokenised)
     assert config.tokenizer.kind == "pretokenized"

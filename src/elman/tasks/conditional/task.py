@@ -36,6 +36,11 @@ FEWEST = 10
 def choose(draft: Draft, machine: Machine) -> Proposal:
     """Choose a small model of characters; the labels are the names of the files."""
     labels = sorted({label_of(file) for file in expand(draft.data.train)})
+    if len(labels) < 2:
+        raise UsageError(
+            f"all texts have the label '{labels[0]}', the name of their file",
+            "give a file for each label; `elman train lm` learns texts without labels",
+        )
     asked = merge(draft.asked, {"model": {"labels": labels}})
     if draft.recipe is not None:
         return Proposal(draft.base, asked, lambda config: [])
