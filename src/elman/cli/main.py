@@ -71,7 +71,7 @@ INSTEAD = {
     **dict.fromkeys(("sample", "complete", "run", "chat"), "did you mean 'generate'?"),
     "predict": "did you mean 'next', 'generate', 'classify' or 'tag'?",
     "list": "did you mean 'models', 'corpora' or 'recipes'?",
-    **dict.fromkeys(("finetune", "fine-tune"), "write elman train lm TEXT --from RUN"),
+    **dict.fromkeys(("finetune", "fine-tune"), "write elman train TASK DATA --from RUN"),
     **dict.fromkeys(("resume", "continue"), "write elman train TASK --resume --out RUN"),
     **dict.fromkeys(("tokenize", "tokenise"), "elman score shows the tokens of a text"),
     "help": "did you mean '--help'?",
@@ -367,7 +367,7 @@ def _usage(error: Exception) -> UsageError:
         is_own = context.parent is None or wrong == "help"
         hint = (INSTEAD.get(wrong) if is_own else "") or nearest(wrong, command.commands)
         if context.info_name == "train" and Path(wrong).suffix:
-            hint = f"name the task before the data, as in elman train lm {wrong}"
+            hint = f"name the task before the data, as in elman train {next(iter(TASKS))} {wrong}"
     if choice := re.fullmatch(CHOICE, message):
         return UsageError(
             f"{choice[1]} cannot be {choice[2]}", f"choose one of: {choice[3].replace(QUOTE, '')}"

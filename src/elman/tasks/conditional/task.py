@@ -39,7 +39,7 @@ def choose(draft: Draft, machine: Machine) -> Proposal:
     if len(labels) < 2:
         raise UsageError(
             f"all texts have the label '{labels[0]}', the name of their file",
-            "give a file for each label; `elman train lm` learns texts without labels",
+            "give a file for each label",
         )
     asked = merge(draft.asked, {"model": {"labels": labels}})
     if draft.recipe is not None:
