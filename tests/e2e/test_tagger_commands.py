@@ -110,6 +110,8 @@ def test_text_is_tagged_word_by_word(tagger: Path, elman: Elman) -> None:
     listed = elman("tag", tagger, "--json", stdin="the book\n").json
     assert listed[0]["words"] == ["the", "book"]
     assert len(listed[0]["tags"]) == 2
+    message, _ = elman("tag", tagger, "--column", "xpos", stdin="the pupil sleeps\n").error
+    assert message == "--column has no effect on plain text"
     empty = elman("tag", tagger, "--json", stdin="").ok()
     assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
 
