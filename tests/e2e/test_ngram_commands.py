@@ -354,6 +354,18 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     assert not (place / "made").exists()
 
 
+def test_another_tokenizer_beside_an_arpa_file_is_found_before_counting(
+    elman: Elman, toy: Path, text: Path, tmp_path: Path
+) -> None:
+    elman("train", "ngram", toy, "--arpa", tmp_path / "x.arpa", "--out", tmp_path / "a").ok()
+    (tmp_path / "x.arpa").unlink()
+    other = tmp_path / "other.txt"
+    other.write_text(toy.read_text().replace("student", "Student,"))
+    refused = elman("train", "ngram", other, "--arpa", tmp_path / "x.arpa", "--out", tmp_path / "b")
+    assert "x.tokenizer.json already exists and is another tokenizer" in refused.error[0]
+    assert "n-grams up to length" not in refused.err
+
+
 def test_an_arpa_file_does_not_become_a_program(elman: Elman, trigrams: Path) -> None:
     """It was copied into a file whose name says that it is one."""
     arpa, program = trigrams.parent / "program.arpa", trigrams.parent / "program.py"
