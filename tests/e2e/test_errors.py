@@ -127,6 +127,12 @@ def test_wrong_settings(
     assert said in sentence_of(result, 1 if "missing.toml" in arguments else 2)
 
 
+def test_a_model_beside_is_missed_first(elman: Elman, model: Path, toy: Path) -> None:
+    missed = elman("evaluate", model, toy, "--beside", "runs/nix")
+    assert "there is no run folder runs/nix" in sentence_of(missed, 2)
+    assert missed.out == ""
+
+
 def test_a_text_in_place_of_a_file(elman: Elman, model: Path) -> None:
     for text in ("the cat sat", "The cat sat. It sat."):
         said = sentence_of(elman("score", model, text), 2)

@@ -123,6 +123,8 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
+    from elman.runs.packaged import located
+    from elman.runs.run_folder import check_run_folder
     from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT, plain_sheets
 
@@ -161,6 +163,9 @@ def evaluate(
         talk_notes(lm.notes)
         _judge(lm.judge(data, suite=suite, context=context, as_is=as_is), json=json)
         return
+    for name in beside or ():  # before the first one is measured
+        if not {"*", "+"} & set(name) and not (path := located(name)).exists():
+            check_run_folder(path)
     found, evaluations = dict[str, dict[str, Any]](), dict[str, Any]()
     for name in (model, *(beside or ())):
         handle = adapted(load(name, device=device, quantise=quantise), ways, tune)
