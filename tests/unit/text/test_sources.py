@@ -119,7 +119,11 @@ def test_utf16_without_its_mark_says_how_to_name_it(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "hello\n".encode("utf-16-le"))
     with pytest.raises(ElmanError, match="utf-16: byte 1") as caught:
         utf8_files([str(path)], "utf-16")
-    assert "utf-16-le" in caught.value.hint
+    assert caught.value.hint == "write --encoding utf-16-le"
+    path = write(tmp_path / "b.txt", b"hello\n")
+    with pytest.raises(ElmanError, match="utf-16: byte 1") as caught:
+        utf8_files([str(path)], "utf-16")
+    assert "drop --encoding" in caught.value.hint
 
 
 def test_gzip_and_zstandard_read_like_plain_text(tmp_path: Path) -> None:
