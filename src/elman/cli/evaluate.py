@@ -164,8 +164,8 @@ def evaluate(
         _judge(lm.judge(data, suite=suite, context=context, as_is=as_is), json=json)
         return
     for name in beside or ():  # before the first one is measured
-        if not {"*", "+"} & set(name) and not (path := located(name)).exists():
-            check_run_folder(path)
+        if not {"*", "+"} & set(name) and not (folder := located(name)).exists():
+            check_run_folder(folder)
     found, evaluations = dict[str, dict[str, Any]](), dict[str, Any]()
     for name in (model, *(beside or ())):
         handle = adapted(load(name, device=device, quantise=quantise), ways, tune)
