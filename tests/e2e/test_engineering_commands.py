@@ -100,6 +100,10 @@ def test_runs_with_other_shares_of_unknown_tokens_do_not_compare(
     rows = {Path(row["run"]).name: row for row in elman("compare", runs, "--json").ok().json}
     assert rows["lm"]["unknown"] == {"validation": 0.4, "test": 0.4}
     assert rows["few"]["unknown"]["validation"] > 0.4
+    metrics = runs / "lm" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
+    (unfinished,) = elman("compare", runs / "lm", "--json").ok().json
+    assert (unfinished["finished"], unfinished["unknown"]) == (False, {"validation": 0.4})
 
 
 def test_more_threads_than_cores(elman: Elman, toy: Path, tmp_path: Path) -> None:
