@@ -84,7 +84,8 @@ def test_classify_lines_and_tables(classifier: Path, elman: Elman, tmp_path: Pat
     path = tmp_path / "texts.jsonl"
     path.write_text(json.dumps({"id": 1, "text": "the teacher found her book"}) + "\n")
     assert elman("classify", classifier, path, "--json").json[0]["label"] == "good"
-    assert elman("classify", classifier, "--json", stdin="").json == []
+    empty = elman("classify", classifier, "--json", stdin="").ok()
+    assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
 
 
 def test_the_column_of_texts_is_that_of_training(elman: Elman, tmp_path: Path) -> None:

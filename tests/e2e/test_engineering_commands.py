@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from elman.base.threads import usable_cores
 from elman.recipes.resolve import settings_of
 from elman.tasks import built_in_tasks
 from elman.testing import TOY_TEXT
@@ -72,6 +73,47 @@ def test_compare(elman: Elman, toy: Path, tmp_path: Path) -> None:
     assert rows[0]["figures"]["perplexity"] < rows[1]["figures"]["perplexity"]
     (tmp_path / "runs" / "order-2" / "metrics.jsonl").write_text("")
     assert "· *: the run has not ended" in elman("compare", tmp_path / "runs").ok().err
+
+
+def test_runs_with_other_shares_of_unknown_tokens_do_not_compare(
+    elman: Elman, toy: Path, tmp_path: Path
+) -> None:
+    valid, runs = tmp_path / "valid.txt", tmp_path / "runs"
+    valid.write_text("the student xylophone quagmire\n" * 20)
+    small = ("--steps", 1, "--hidden-size", 4, "--tokenizer", "word", "--valid", valid)
+    lm = elman("train", "lm", toy, "--test", valid, "--out", runs / "lm", *small).ok()
+    assert "40 of 100 (40.00%)" in lm.out
+    last = lm.out.splitlines()
+    assert [line.split()[:2] for line in last if "unknown" in line] == [
+        ["validation", "unknown"],
+        ["test", "unknown"],
+    ]
+    counted = elman("train", "ngram", toy, "--valid", valid, "--out", runs / "ngram").ok()
+    assert "validation unknown tokens  40 of 100 (40.00%)" in counted.out
+    assert "unknown tokens" not in elman("compare", runs).ok().err
+    few = ("--set", "tokenizer.vocab_size=5")
+    elman("train", "ngram", toy, "--valid", valid, *few, "--out", runs / "few").ok()
+    compared = elman("compare", runs).ok()
+    assert "their perplexities and bits per byte do not compare" in compared.err
+    assert "unknown tokens" in compared.out.splitlines()[0]
+    assert "40.00%" in compared.out
+    rows = {Path(row["run"]).name: row for row in elman("compare", runs, "--json").ok().json}
+    assert rows["lm"]["unknown"] == {"validation": 0.4, "test": 0.4}
+    assert rows["few"]["unknown"]["validation"] > 0.4
+    metrics = runs / "lm" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
+    (unfinished,) = elman("compare", runs / "lm", "--json").ok().json
+    assert (unfinished["finished"], unfinished["unknown"]) == (False, {"validation": 0.4})
+
+
+def test_more_threads_than_cores(elman: Elman, toy: Path, tmp_path: Path) -> None:
+    """A thousand threads on two cores took a hundred times as long, and were printed as cores."""
+    cores = usable_cores()
+    lm = ("train", "lm", toy, "--out", tmp_path / "run", "--steps", 1, "--hidden-size", 4)
+    told = elman(*lm, "--threads", 1000).ok().err
+    assert told.startswith(f"· --threads 1000: using {cores}, as there ")
+    assert "1,000" not in told
+    assert "--threads" not in elman("next", tmp_path / "run", "a", "--threads", 1).ok().err
 
 
 def test_options_are_settings_of_their_tasks() -> None:

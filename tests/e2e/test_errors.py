@@ -91,12 +91,14 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
     [
         (("--set", "model.hiden_size=3"), "did you mean 'model.hidden_size'?"),
         (("--set", "modle.hidden_size=3"), "did you mean 'model'?"),
-        (("--set", "model.hidden_size=big"), "'model.hidden_size' should be int"),
+        (("--set", "model.hidden_size=big"), "'model.hidden_size' should be a whole number"),
         (("--set", "model.cell=lstn"), "did you mean 'lstm'?"),
         (("--set", "hidden_size"), "is not of the form key=value"),
         (("--recipe", "char-lstn"), "did you mean 'char-lstm'?"),
         (("--recipe", "missing.toml"), "missing.toml does not exist"),
         (("--minutes", "1", "--steps", "3"), "given twice"),
+        (("--set", "data.train=x"), "the text of data.train was given twice"),
+        (("--vocab-size", "2"), "tokenizer.vocab_size cannot be 2 | use 3 or more"),
         (("--minutes", "soon"), "--minutes"),
         (("--steps", "0"), "training.steps cannot be 0 | use 1 or more"),
         (("--minutes", "0"), "use more than 0"),
@@ -104,11 +106,16 @@ def test_empty_folder(elman: Elman, tmp_path: Path) -> None:
         (("--device", "tpu"), "there is no device called 'tpu'"),
         (("--resume",), "--resume needs the run folder"),
         (("--setp", "3"), "there is no option --setp | did you mean '--set'?"),
-        (("--lr", "1"), "write --set optimiser.learning_rate=VALUE"),
+        (("--lr", "1"), "did you mean '--learning-rate'?"),
+        (("--units", "1"), "did you mean '--hidden-size'?"),
+        (("--bptt", "1"), "write --set training.chunk_length=VALUE"),
+        (("--dropout", "1"), "model.dropout_output: write --set NAME=VALUE"),
+        (("--patience", "1"), "one of the settings schedule.patience, training.patience"),
+        (("-o", "x"), "write --out"),
         (("--gpu",), "write --device cuda"),
         (("--recipe", "elmo-tiny"), "write elman train elmo"),
         (("--set", "model.kind=tagger"), "write elman train tagger"),
-        (("--steps", "many"), "--steps should be a valid integer"),
+        (("--steps", "many"), "--steps should be a whole number"),
         (("--set", "training.learning_rate=1"), "did you mean 'optimiser.learning_rate'?"),
         (("--set", "batch_size=1"), "did you mean 'training.batch_size'?"),
     ],
@@ -120,6 +127,20 @@ def test_wrong_settings(
     assert said in sentence_of(result, 1 if "missing.toml" in arguments else 2)
 
 
+def test_a_model_beside_is_missed_first(elman: Elman, model: Path, toy: Path) -> None:
+    missed = elman("evaluate", model, toy, "--beside", "runs/nix")
+    assert "there is no run folder runs/nix" in sentence_of(missed, 2)
+    assert missed.out == ""
+
+
+def test_a_text_in_place_of_a_file(elman: Elman, model: Path) -> None:
+    for text in ("the cat sat", "The cat sat. It sat."):
+        said = sentence_of(elman("score", model, text), 2)
+        assert said.startswith(
+            f"there is no file called '{text}' | a text itself is given on stdin"
+        )
+
+
 def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     said = sentence_of(elman("evalute", model), 2)
     assert said == "there is no command 'elman evalute' | did you mean 'evaluate'?"
@@ -129,6 +150,14 @@ def test_unknown_words_of_the_command_line(elman: Elman, model: Path) -> None:
     assert "model" not in said  # an argument is no option
     assert "did you mean 'window'?" in sentence_of(elman("train", "windwo"), 2)
     assert "did you mean '--unit'?" in sentence_of(elman("score", model, "--unti", "word"), 2)
+    said = sentence_of(elman("generate", "--model", model), 2)
+    assert said.endswith("write it without an option: elman generate [MODEL] [PROMPT|-]")
+    said = sentence_of(elman("next", model, "the", "cat"), 2)
+    assert said.endswith("put a text of several words in quotes")
+    said = sentence_of(elman("train", "some.txt"), 2)
+    assert said.endswith("name the task before the data, as in elman train lm some.txt")
+    assert "did you mean 'models'" in sentence_of(elman("list"), 2)
+    assert "choose one of: check" in sentence_of(elman("lab", "list"), 2)
     assert "MODEL" in sentence_of(elman("info"), 2)
     assert "unexpected argument: b c" in sentence_of(elman("info", model, "b", "c"), 2)
     assert "did you mean 'word'?" in sentence_of(

@@ -54,6 +54,14 @@ def test_find_names_unknown_words(elman: Elman, indexes: Path, tmp_path: Path) -
     assert "unknown" not in elman("find", tmp_path / "other", "the <unk>").ok().err
 
 
+def test_lines_that_contain_the_mark_of_a_line_end(elman: Elman, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat, sat <eos>\nthe dog sat.\n")
+    told = elman("index", text, "--out", tmp_path / "index").ok().err
+    assert "the text itself contains <eos>, which is read as the end of a line: places" in told
+    assert "token 2 " in elman("find", tmp_path / "index", "cat").ok().out
+
+
 def test_an_index_is_a_model(elman: Elman, indexes: Path) -> None:
     words = elman("next", indexes / "index", "the student", "-k", 1000, "--json").ok().json
     assert sum(word["probability"] for word in words) == pytest.approx(1, abs=1e-4)
@@ -175,7 +183,8 @@ def test_wrong_use(elman: Elman, indexes: Path, model: Path) -> None:
     table = ("--column", "text", "--why")
     message, _ = elman("score", indexes / "model", indexes / "toy.txt", *table).error
     assert "not a table" in message
-    message, _ = elman("find", model, "the").error
+    message, hint = elman("find", model, "the").error
     assert "is a language model, not a model with an index" in message
+    assert "`elman index` makes" in hint
     message, _ = elman("find", indexes / "index", "").error
     assert "nothing to find" in message

@@ -53,7 +53,8 @@ def test_wrong_requests_get_a_sentence(elman: Elman, model: Path, tmp_path: Path
         (["--layer", "7"], "no layer 7"),
         (["--part", "r"], "no part 'r'"),
         (["--target", "99"], "no token 99"),
-        (["--plot", tmp_path / "x.txt"], "Format 'txt' is not supported"),
+        (["--plot", tmp_path / "x.txt"], "'.txt' is no format of pictures"),
+        (["--plot", tmp_path / "x"], "it has no suffix"),
     ):
         refused = elman("inside", model, "the", *wrong)
         assert refused.code == 2

@@ -114,7 +114,7 @@ def test_a_damaged_report_is_a_sentence(elman: Elman, trigrams: Path, content: s
         (("--memory", "lots"), "amount of memory"),
         (("--memory", "100"), "256M"),
         (("--prune", "1,0"), "0,0,1"),
-        (("--prune", "many"), "should be int"),
+        (("--prune", "many"), "should be a whole number"),
         (("--pruning", "0,1"), "did you mean '--prune'"),
     ],
 )
@@ -332,17 +332,48 @@ def test_what_cannot_be_converted_is_said(elman: Elman, trigrams: Path, model: P
     for arguments, says in (
         ((trigrams, there), "already exists"),
         ((trigrams, place / "m.onnx"), "cannot be converted to ONNX"),
-        ((trigrams, place / "folder"), f"cannot be converted to the folder {place / 'folder'}"),
-        ((model, place / "m.arpa"), "cannot be converted to '.arpa'"),
         ((f"0.5*{trigrams}+0.5*{model}", place / "m.arpa"), "mixture"),
         ((place / "nothing", place / "m.arpa"), "no run folder"),
     ):
         found = elman("convert", *arguments)
         assert found.code == 2
         assert says in found.error[0]
+    ngram = "an n-gram language model converts to: OUT.arpa, OUT.arpa.gz, --layout compact OUT, "
+    network = "a language model converts to: OUT.py, OUT.vec (word vectors), OUT.onnx, --to hf OUT "
+    for arguments, says, hint in (
+        ((trigrams, "folder"), "cannot be converted to the folder folder", ngram),
+        ((trigrams, "m.pt"), "no model converts to '.pt'", ngram),
+        ((model, "m.arpa"), "cannot be converted to '.arpa'", network),
+        ((there, "m.pt"), "no model converts to '.pt'", "OUT ends in one of .py, .arpa, .arpa.gz,"),
+    ):
+        refused = elman("convert", *arguments).error
+        assert says in refused[0]
+        assert refused[1].startswith(hint)
     assert there.read_text() == "precious"
     assert elman("convert", there, place / "made").code == 1
     assert not (place / "made").exists()
+
+
+def test_another_tokenizer_beside_an_arpa_file_is_found_before_counting(
+    elman: Elman, toy: Path, text: Path, tmp_path: Path
+) -> None:
+    elman("train", "ngram", toy, "--arpa", tmp_path / "x.arpa", "--out", tmp_path / "a").ok()
+    (tmp_path / "x.arpa").unlink()
+    other = tmp_path / "other.txt"
+    other.write_text(toy.read_text().replace("student", "Student,"))
+    refused = elman("train", "ngram", other, "--arpa", tmp_path / "x.arpa", "--out", tmp_path / "b")
+    assert "x.tokenizer.json already exists and is another tokenizer" in refused.error[0]
+    assert "n-grams up to length" not in refused.err
+
+
+def test_an_arpa_file_does_not_become_a_program(elman: Elman, trigrams: Path) -> None:
+    """It was copied into a file whose name says that it is one."""
+    arpa, program = trigrams.parent / "program.arpa", trigrams.parent / "program.py"
+    elman("convert", trigrams, arpa).ok()
+    message, hint = elman("convert", arpa, program).error
+    assert "cannot be converted to '.py'" in message
+    assert hint.startswith("a recurrent language model becomes a .py file")
+    assert not program.exists()
 
 
 def test_a_sparse_matrix_through_the_same_commands(

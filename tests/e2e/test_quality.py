@@ -39,6 +39,31 @@ def test_as_json_and_in_python(toy: Path, words: Path, tmp_path: Path, elman: El
     assert same.distinct == {int(n): share for n, share in found["distinct"].items()}
 
 
+def test_tables(elman: Elman, words: Path, words_too: Path, toy: Path, tmp_path: Path) -> None:
+    """The header and the other columns were measured as text, without a word."""
+    lines = toy.read_text().splitlines()
+    plain, table, named = (tmp_path / name for name in ("text.txt", "table.csv", "named.csv"))
+    plain.write_text("".join(f"{line}\n" for line in lines))
+    for path, column in ((table, "sentence"), (named, "text")):
+        rows = "".join(f'{number},"{line}"\n' for number, line in enumerate(lines))
+        path.write_text(f"id,{column}\n{rows}")
+    options = ("--by", words, "--json")
+    expected = elman("quality", plain, *options).ok().json
+    del expected["text"]
+    for arguments in ((table, "--column", "sentence"), (named,)):
+        found = elman("quality", *arguments, *options).ok()
+        assert "plain text" not in found.err
+        assert expected.items() <= found.json.items()
+    assert library.quality(named, by=words) == library.quality(plain, by=words)
+    note = f"· {table} is read as plain text: --column NAME reads a table\n"
+    for command in (("quality", table), ("mix", words, words_too, "--tune", table)):
+        assert elman(*command).ok().err.startswith(note)
+    mixed = elman("mix", words, words_too, "--tune", table, "--column", "sentence", "--json")
+    assert mixed.ok().json == elman("mix", words, words_too, "--tune", plain, "--json").json
+    message, _ = elman("quality", plain, "--column", "x").error
+    assert "--column x has no effect" in message
+
+
 def test_stdin(elman: Elman) -> None:
     out = elman("quality", "-", stdin="a b a b a b a b\n").out
     assert "distinct 2-grams" in out

@@ -80,6 +80,13 @@ def test_a_port_that_is_taken(elman: Elman, words: Path) -> None:
     assert result.err == f"error: {message}\nhint: choose another --port; 0 takes a free one\n"
 
 
+def test_a_host_that_is_none(elman: Elman, words: Path) -> None:
+    for host in ("nowhere.invalid", "192.0.2.1"):
+        message, hint = elman("serve", words, "--host", host).error
+        assert f"'{host}' is no address of this machine" in message
+        assert "--host" in hint
+
+
 def test_two_models_of_one_name(elman: Elman, words: Path) -> None:
     result = elman("serve", words, f"words={words}")
     assert result.code == 2

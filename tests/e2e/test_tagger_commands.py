@@ -110,7 +110,10 @@ def test_text_is_tagged_word_by_word(tagger: Path, elman: Elman) -> None:
     listed = elman("tag", tagger, "--json", stdin="the book\n").json
     assert listed[0]["words"] == ["the", "book"]
     assert len(listed[0]["tags"]) == 2
-    assert elman("tag", tagger, "--json", stdin="").json == []
+    message, _ = elman("tag", tagger, "--column", "xpos", stdin="the pupil sleeps\n").error
+    assert message == "--column has no effect on plain text"
+    empty = elman("tag", tagger, "--json", stdin="").ok()
+    assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
 
 
 def test_the_library_opens_it(tagger: Path, treebank: Path) -> None:
@@ -136,8 +139,10 @@ def test_tags_of_another_kind_are_not_measured(tagger: Path, elman: Elman, tmp_p
 def test_a_tagger_is_no_language_model(tagger: Path, model: Path, elman: Elman) -> None:
     message, hint = elman("generate", tagger, "x").error
     assert "is a tagger, not a language model" in message
-    assert "elman info" in hint
-    assert "is a language model, not a tagger" in elman("tag", model, stdin="x").error[0]
+    assert hint == f"it is for `elman tag {tagger} FILE`; `elman train lm` makes a language model"
+    message, hint = elman("tag", model, stdin="x").error
+    assert "is a language model, not a tagger" in message
+    assert hint == f"it is for `elman generate {model} PROMPT`; `elman train tagger` makes a tagger"
     assert "not a language model" in elman("evaluate", f"{tagger}+{model}", "x").error[0]
 
 

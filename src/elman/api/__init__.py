@@ -40,8 +40,9 @@ from elman.tasks.language_model_handle import LM, Completion
 from elman.tasks.opening import open_run
 from elman.tasks.task import Task, texts_of
 from elman.terminal.progress import Progress
-from elman.text.converting import Texts
-from elman.text.sources import Paths, corpus_blocks, expand, listed
+from elman.text.converting import Texts, named_texts, utf8_files
+from elman.text.records import TEXT
+from elman.text.sources import Paths, corpus_blocks, expand
 from elman.train.report import Report
 
 __all__ = [
@@ -107,9 +108,7 @@ def load(
             f"{model} is {handle.what}, and none was given", f"give it one with --label: {labels}"
         )
     if kind is not None and not isinstance(handle, kind):
-        raise UsageError(
-            f"{model} is {handle.what}, not {kind.what}", f"`elman info {model}` explains it"
-        )
+        raise UsageError(f"{model} is {handle.what}, not {kind.what}", _uses(handle, model, kind))
     if quantise is not None:
         _quantise(handle, quantise)
     return handle
@@ -160,6 +159,20 @@ def _open(model: str | Path, device: str) -> Any:
                 return handle
     run = open_run(path, where)
     return imported(task_named(run.config.task).handle).of_run(name, run)
+
+
+def _uses(handle: Any, model: str | Path, wanted: type[Any]) -> str:
+    """Name the command that a model is for, and the one that makes a model of the class wanted."""
+    uses = () if handle.task is None else handle.task.uses
+    use = (*uses, "elman next FOLDER PREFIX")[0].replace("FOLDER", str(model))
+    made_by = f"{wanted.__module__}:{wanted.__name__}"
+    makers = [
+        task.shortcuts[0].name if task.shortcuts else f"train {task.name}"
+        for task in all_tasks()
+        if task.handle == made_by
+    ]
+    maker = f"; `elman {makers[0]}` makes {wanted.what}" if makers else ""
+    return f"it is for `{use}`{maker}"
 
 
 def _mixture(model: str, device: str) -> LM:
@@ -220,27 +233,27 @@ def _check_mixable(parts: Sequence[LM]) -> None:
 
 
 def quality(
-    text: Paths,
+    text: Texts,
     *,
     by: str | Path | LM | None = None,
-    against: Paths = (),
+    against: Texts = (),
     unit: str = "word",
     device: str = "auto",
     as_is: bool = False,
 ) -> TextQuality:
-    """Measure a generated text: files, as `load` and `evaluate` take them.
+    """Measure a generated text: files, as `train_lm` and `LM.evaluate` take them.
 
     `by` is another language model, or its name, for the surprisal of the text; `against` the
     training text, for what is copied from it. N-grams are of words, or of characters (`char`). `by`
     reads the text as its training text was written, unless `as_is`.
     """
-    training = expand(against) if listed(against) else []
-    files = expand(text)
+    training = _files(against) if against else []
+    files = _files(text)
     if isinstance(by, (str, Path)):
         by = load(by, device=device, kind=LM)
     scores: dict[str, Any] = {}
     if by is not None:
-        found = by.evaluate(text, as_is=as_is)
+        found = by.evaluate(files, as_is=as_is)
         characters = sum(len(block.text) for block in corpus_blocks(files))
         scores = {
             "nats_per_token": found.nats_per_token,
@@ -254,6 +267,11 @@ def quality(
         against=(lambda: (block.text for block in corpus_blocks(training))) if training else None,
         **scores,
     )
+
+
+def _files(texts: Texts) -> list[Path]:
+    """The files of texts; a table is the text in its column `text`."""
+    return expand(utf8_files(named_texts(texts), column=TEXT))
 
 
 def convert(

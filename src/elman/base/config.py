@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from elman.base.documents import parse_toml
-from elman.base.errors import UsageError, closest, nearest
+from elman.base.errors import UsageError, closest, in_words, nearest
 from elman.base.tables import look_up
 
 C = TypeVar("C")
@@ -438,9 +438,10 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         return value
     elif hint is Path and isinstance(value, str):
         return Path(value)
-    expected = getattr(hint, "__name__", str(hint))
+    expected = "a group of settings" if is_dataclass(hint) else in_words(origin or hint)
     raise UsageError(
-        f"'{path}' should be {expected}, not {_shown(value)}", "check the value and its quotes"
+        f"'{path}' should be {expected}, not {_shown(value)}",
+        "check the value and its quotes",
     )
 
 

@@ -6,9 +6,11 @@ an `ElmanError` is a bug in Elman.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral
+from pathlib import Path
+from typing import Any
 
 
 class ElmanError(Exception):
@@ -31,6 +33,23 @@ class UsageError(ElmanError):
     """A wrong request (exit code 2): an unknown name, a value out of range."""
 
     exit_code = 2
+
+
+TYPES: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a table of names and values",
+    Mapping: "a table of names and values",
+    Path: "a path",
+}
+
+
+def in_words(kind: Any) -> str:
+    """Name a type as people do who do not write Python."""
+    return TYPES.get(kind) or str(getattr(kind, "__name__", kind))
 
 
 def check_text(text: object, *others: type) -> None:

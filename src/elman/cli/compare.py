@@ -50,12 +50,22 @@ def compare(
                 "on the same text and with few unknown tokens"
             ]
         )
+    texts = [name for name in ("validation", "test") if _differ(found, name)]
+    if texts:
+        talk_notes(
+            [
+                f"the runs have different shares of unknown tokens in their {' and '.join(texts)} "
+                "texts: their perplexities and bits per byte do not compare; train "
+                "with one tokenizer (--tokenizer RUN/tokenizer.json) and measure on one text"
+            ]
+        )
     if not all(run.finished for run in found):
         talk_notes(["*: the run has not ended"])
     settings = list({name: None for run in found for name in run.settings})
     figures = list({name: None for run in found for name in run.figures})
-    header = ["run", *_short(settings), *map(spoken, figures), "updates", "time"]
-    rows = [_row(run, settings, figures) for run in found]
+    unknown = [f"{name} unknown tokens" for name in texts]
+    header = ["run", *_short(settings), *map(spoken, figures), *unknown, "updates", "time"]
+    rows = [_row(run, settings, figures, texts) for run in found]
     if len(settings) > MOST_COLUMNS:
         turned = [list(column) for column in zip(header, *rows, strict=True)]
         result(table(turned[1:], header=turned[0]))
@@ -63,7 +73,14 @@ def compare(
         result(table(rows, header=header))
 
 
-def _row(run: ComparedRun, settings: Sequence[str], figures: Sequence[str]) -> list[str]:
+def _differ(runs: Sequence[ComparedRun], text: str) -> bool:
+    """Whether the runs have different shares of unknown tokens in their validation or test."""
+    return len({f"{run.unknown[text]:.2%}" for run in runs if text in run.unknown}) > 1
+
+
+def _row(
+    run: ComparedRun, settings: Sequence[str], figures: Sequence[str], texts: Sequence[str]
+) -> list[str]:
     return [
         run.run + ("" if run.finished else "*"),
         *(_shown(run.settings.get(name)) for name in settings),
@@ -71,6 +88,7 @@ def _row(run: ComparedRun, settings: Sequence[str], figures: Sequence[str]) -> l
             figure(n.removeprefix("test_"), run.figures[n]) if n in run.figures else ""
             for n in figures
         ),
+        *(f"{run.unknown[name]:.2%}" if name in run.unknown else "" for name in texts),
         "" if run.steps is None else number(run.steps),
         "" if run.seconds is None else duration(run.seconds),
     ]

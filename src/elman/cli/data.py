@@ -13,6 +13,7 @@ from elman.cli.verbs import NamedCommand, add_commands
 from elman.tasks import Task
 from elman.terminal.console import number, result, result_json, size, table, visible
 from elman.terminal.options import Column, Encoding, Json, argument
+from elman.terminal.stdin import in_columns
 
 SHOWN_ERRORS = 5
 """Lines that are not UTF-8; --json has more."""
@@ -39,12 +40,9 @@ def check(
 ) -> None:
     """Describe a text: size, damage, vocabulary, tokenizer."""
     from elman.evaluate.data_check import check as look
-    from elman.text.converting import check_column, utf8_files
-    from elman.text.records import TEXT
+    from elman.text.converting import utf8_files
 
-    files = utf8_files(files, encoding)
-    texts = utf8_files(files, column=column or TEXT)
-    check_column(column, files, texts)
+    (texts,) = in_columns(column, utf8_files(files, encoding))
     found = look(texts)
     if json:
         result_json(found)

@@ -22,6 +22,7 @@ from elman.terminal.console import (
     reading_notes,
     result,
     result_json,
+    share,
     spoken,
     table,
     talk,
@@ -49,6 +50,7 @@ from elman.terminal.options import (
     evaluated_signature,
     option,
     parameter,
+    picture,
 )
 
 
@@ -103,7 +105,7 @@ def evaluate(
         int | None, option("N", "Tokens to write for --novelty. [default: 10000]", min=1)
     ] = None,
     seed: Annotated[int | None, option("N", "Random seed of --novelty. [default: 1]")] = None,
-    curve: Annotated[str | None, option("FILE", "Draw what --novelty finds.")] = None,
+    curve: Annotated[str | None, picture("Draw what --novelty finds")] = None,
     as_is: AsIs = False,
     column: Column = None,
     encoding: Encoding = None,
@@ -123,13 +125,11 @@ def evaluate(
     text, by length, beside that of the data.
     """
     from elman.api import LM, load
-    from elman.evaluate.pictures import check_suffix
+    from elman.runs.packaged import located
+    from elman.runs.run_folder import check_run_folder
     from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT, plain_sheets
 
-    drawn = [value for one, value in of_tasks.items() if one.draw is not None]
-    for path in filter(None, [curve, *drawn]):  # before what may take minutes
-        check_suffix(Path(path))
     ways = ways_to_adapt(
         adapt=adapt,
         cache=cache,
@@ -170,6 +170,9 @@ def evaluate(
         talk_notes(lm.notes)
         _judge(lm.judge(data, suite=suite, context=context, as_is=as_is), json=json)
         return
+    for name in beside or ():  # before the first one is measured
+        if not {"*", "+"} & set(name) and not (folder := located(name)).exists():
+            check_run_folder(folder)
     found, evaluations = dict[str, dict[str, Any]](), dict[str, Any]()
     for name in (model, *(beside or ())):
         handle = adapted(load(name, device=device, quantise=quantise), ways, tune)
@@ -234,7 +237,13 @@ def command(tasks: Iterable[Task]) -> Callable[..., None]:
     *own, _ = evaluated_signature(evaluate).parameters.values()  # without `of_tasks`
     shared = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
     added = [
-        parameter(one.name, Annotated[str | None, option(one.metavar, one.help)])
+        parameter(
+            one.name,
+            Annotated[
+                str | None,
+                option(one.metavar, one.help) if one.draw is None else picture(one.help),
+            ],
+        )
         for one in declared
     ]
     # typer reads a command's options from its signature.
@@ -339,14 +348,10 @@ def _rows(evaluation: Any) -> list[tuple[str, str]]:
 
 
 def _text_rows(evaluation: Any) -> list[tuple[str, str]]:
-    share = evaluation.oov / evaluation.tokens
     speed = round(evaluation.tokens / max(evaluation.seconds, 1e-9))
     known = ("perplexity without unknowns", number(evaluation.perplexity_without_unknown))
     return [
-        (
-            "unknown tokens",
-            f"{number(evaluation.oov)} of {number(evaluation.tokens)} ({share:.2%})",
-        ),
+        ("unknown tokens", share(evaluation.oov, evaluation.tokens)),
         ("perplexity", number(evaluation.perplexity)),
         *([known] if evaluation.oov else []),
         ("nats per token", f"{evaluation.nats_per_token:.4f}"),

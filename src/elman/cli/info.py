@@ -25,7 +25,7 @@ from elman.terminal.console import (
     table,
     talk_notes,
 )
-from elman.terminal.options import Device, Json, Model, option
+from elman.terminal.options import Device, Json, Model, option, picture
 from elman.train.report import NOT_RECURRENT
 
 ALWAYS = {"cell", "num_layers", "hidden_size", "embedding_size", "window_size", "tied"} | {
@@ -45,8 +45,7 @@ def info(
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        option("FILE", "Draw the learnt weights of the embeddings' layers (.png, .svg, .pdf)."),
+        Path | None, picture("Draw the learnt weights of the embeddings' layers")
     ] = None,
     verify: Annotated[
         bool,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from elman.terminal.console import result, result_json, table, talk, visible
-from elman.terminal.options import Device, Json, Model, argument, option
+from elman.terminal.options import Device, Json, Model, argument, option, picture
 from elman.terminal.stdin import read_stdin
 
 TABLE_UNITS, DRAWN_UNITS = 5, 24
@@ -34,7 +34,7 @@ def inside(
             min=1,
         ),
     ] = None,
-    plot: Annotated[Path | None, option("FILE", "Draw it (.png, .svg, .pdf).")] = None,
+    plot: Annotated[Path | None, picture("Draw it")] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from inspect import Signature, signature
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -63,9 +64,16 @@ INSTEAD = {
     **dict.fromkeys(("--gpu", "--cuda"), "write --device cuda"),
     "--cpu": "write --device cpu",
     **{cell: f"it is a setting: --set model.cell={cell}" for cell in ("lstm", "gru", "rnn")},
-    "perplexity": "did you mean 'evaluate'?",
+    "-o": "write --out",
+    **dict.fromkeys(("--optimiser", "--optimizer"), "write --set optimiser.kind=adam, or sgd"),
+    **dict.fromkeys(("perplexity", "ppl", "test"), "did you mean 'evaluate'?"),
     "surprisal": "did you mean 'score'?",
-    "sample": "did you mean 'generate'?",
+    **dict.fromkeys(("sample", "complete", "run", "chat"), "did you mean 'generate'?"),
+    "predict": "did you mean 'next', 'generate', 'classify' or 'tag'?",
+    "list": "did you mean 'models', 'corpora' or 'recipes'?",
+    **dict.fromkeys(("finetune", "fine-tune"), "write elman train TASK DATA --from RUN"),
+    **dict.fromkeys(("resume", "continue"), "write elman train TASK --resume --out RUN"),
+    **dict.fromkeys(("tokenize", "tokenise"), "elman score shows the tokens of a text"),
     "help": "did you mean '--help'?",
 }
 """Hints for names from other programs."""
@@ -74,8 +82,14 @@ INSTEAD = {
 REWORDED = {
     r"Got unexpected extra argument.*\((.*)\)": r"unexpected argument: \1",
     r"Invalid value for '(\S+)': Input (should be [^,]+).*": r"\1 \2",
+    "should be a valid integer": "should be a whole number",
+    "should be a valid number": "should be a number",
+    "should be greater than or equal to": "should be at least",
+    "should be less than or equal to": "should be at most",
 }
 """Messages of the parser, and ours."""
+ARGUMENTS = ("--data", "--file", "--input", "--model", "--prefix", "--prompt", "--text", "--train")
+"""Options of other programs for what is an argument here."""
 CHOICE = r"Invalid value for '(\S+)': (?:Value error, )?('.*') is not one of (.*?)\.?"
 QUOTE = "'"
 
@@ -350,14 +364,25 @@ def _usage(error: Exception) -> UsageError:
     elif message.startswith("No such command") and context and command:
         wrong = message.split("'")[1]
         message = f"there is no command '{context.command_path} {wrong}'"
-        hint = INSTEAD.get(wrong) or nearest(wrong, command.commands)
+        is_own = context.parent is None or wrong == "help"
+        hint = (INSTEAD.get(wrong) if is_own else "") or nearest(wrong, command.commands)
+        if context.info_name == "train" and Path(wrong).suffix:
+            hint = f"name the task before the data, as in elman train {next(iter(TASKS))} {wrong}"
     if choice := re.fullmatch(CHOICE, message):
         return UsageError(
             f"{choice[1]} cannot be {choice[2]}", f"choose one of: {choice[3].replace(QUOTE, '')}"
         )
     for theirs, ours in REWORDED.items():
         message = re.sub(theirs, ours, message)
+    if message.startswith("unexpected argument") and re.search("TEXT|WORD|PR", _arguments(context)):
+        hint = "put a text of several words in quotes"
     return UsageError(message[:1].lower() + message[1:], hint)
+
+
+def _arguments(context: Any) -> str:
+    """The arguments of a command, as its help shows them."""
+    parameters = () if context is None else context.command.params
+    return " ".join(str(one.metavar) for one in parameters if one.param_type_name == "argument")
 
 
 def _option_hint(wrong: str, context: Any) -> str:
@@ -368,6 +393,8 @@ def _option_hint(wrong: str, context: Any) -> str:
         if option.param_type_name == "option" and not option.hidden
         for name in option.opts
     ]
+    if wrong in ARGUMENTS and (arguments := _arguments(context)):
+        return f"write it without an option: {context.command_path} {arguments}"
     if "--set" not in known:
         return nearest(wrong, [*known, "--help"])
     from elman.base.config import same_setting
@@ -376,8 +403,18 @@ def _option_hint(wrong: str, context: Any) -> str:
 
     command = str(context.info_name)
     is_task = command in TASKS or is_outside(command)
-    names = settings_of(task_named(command)) if is_task else []
-    if settings := same_setting(wrong.lstrip("-").replace("-", "_"), names):
-        return f"it is a setting: write --set {settings[0]}=VALUE"
+    task = task_named(command) if is_task else None
+    names = [] if task is None else settings_of(task)
+    name = wrong.lstrip("-").replace("-", "_")
+    same = same_setting(name, names)
+    for option in () if task is None else task.options:
+        if option.setting in same:
+            return f"did you mean '--{option.name.replace('_', '-')}'?"
+    alike = [one for one in names if name in one.rpartition(".")[2].split("_")]
+    found = list(dict.fromkeys([*same, *alike]))
+    if len(found) == 1:
+        return f"it is a setting: write --set {found[0]}=VALUE"
+    if found and not any(one.startswith(wrong) for one in known):
+        return f"it is one of the settings {', '.join(found)}: write --set NAME=VALUE"
     hint = nearest(wrong, [*known, "--help"])
     return hint if hint.endswith("?") else f"{hint}; settings are written --set KEY=VALUE"

@@ -13,7 +13,8 @@ from elman.terminal.console import (
     talk_notes,
     unknown_note,
 )
-from elman.terminal.options import AsIs, Device, Json, argument, option
+from elman.terminal.options import AsIs, Column, Device, Json, argument, option
+from elman.terminal.stdin import in_columns
 
 
 def mix(
@@ -29,6 +30,7 @@ def mix(
             show_default=False,
         ),
     ],
+    column: Column = None,
     as_is: AsIs = False,
     device: Device = "auto",
     json: Json = False,
@@ -39,7 +41,8 @@ def mix(
     """
     from elman.api import mix as fit_mixture
 
-    name, fit = fit_mixture(models, tune, device=device, as_is=as_is)
+    (texts,) = in_columns(column, tune)
+    name, fit = fit_mixture(models, texts, device=device, as_is=as_is)
     talk_notes([unknown_note(fit.oov, fit.tokens), *reading_notes(fit.reads_as), *fit.notes])
     parts = list(zip(models, fit.weights, fit.perplexities, strict=True))
     if json:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from elman.base.errors import ElmanError, UsageError
 from elman.terminal.console import (
     number,
     reading_notes,
@@ -17,8 +15,8 @@ from elman.terminal.console import (
     talk_notes,
     visible,
 )
-from elman.terminal.options import AsIs, Device, Json, argument, option
-from elman.terminal.stdin import stdin_lines
+from elman.terminal.options import AsIs, Column, Device, Json, argument, option
+from elman.terminal.stdin import in_columns
 
 if TYPE_CHECKING:
     from elman.evaluate.text_quality import TextQuality
@@ -37,6 +35,7 @@ def quality(
         option("FILE", "The training text, to see what is copied from it; may be repeated."),
     ] = None,
     unit: Annotated[str, option("word|char", "The unit of n-grams.")] = "word",
+    column: Column = None,
     as_is: AsIs = False,
     device: Device = "auto",
     json: Json = False,
@@ -52,13 +51,11 @@ def quality(
     from elman.evaluate.text_quality import check_unit
 
     check_unit(unit)
-    if text.count("-") > 1:
-        raise UsageError("stdin can be read only once", "write - once")
     lm = None if by is None else load(by, device=device, kind=LM)
+    *texts, training = in_columns(column, *([name] for name in text), against or ())
     found = []
-    for name in text:
-        with _file(name) as path:
-            found.append(measure(path, by=lm, against=against or (), unit=unit, as_is=as_is))
+    for names in texts:
+        found.append(measure(names, by=lm, against=training, unit=unit, as_is=as_is))
     talk_notes(sorted({note for one in found for note in reading_notes(one.reads_as)}))
     if json:
         objects = [{"text": name, **asdict(one)} for name, one in zip(text, found, strict=True)]
@@ -66,22 +63,6 @@ def quality(
         return
     rows = list(_rows(found))
     result(table(rows, header=("", *text)))
-
-
-@contextmanager
-def _file(name: str) -> Iterator[str]:
-    """The path of a text; that of a temporary copy for stdin, which is read more than once."""
-    if name != "-":
-        yield name
-        return
-    from tempfile import NamedTemporaryFile
-
-    with NamedTemporaryFile("w", suffix=".txt", encoding="utf-8", newline="") as copy:
-        copy.writelines(stdin_lines())
-        if not copy.tell():
-            raise ElmanError("stdin is empty", "generate some text first")
-        copy.flush()
-        yield copy.name
 
 
 def _rows(found: list[TextQuality]) -> Iterator[list[str]]:

@@ -52,7 +52,7 @@ from elman.terminal.options import (
     option,
     with_options,
 )
-from elman.terminal.stdin import Lines
+from elman.terminal.stdin import EMPTY, Lines
 
 COLUMNS = ("line", "index", "text", "surprisal", "unknown", "start", "end", "num_tokens")
 ENTROPY = ("entropy", "entropy_reduction")
@@ -160,10 +160,11 @@ def score(
     explain = explainer(lm, index) if why else None
     talk_notes(plain_sheets([file]))
     with Lines(file, longest) as lines:
+        is_empty = not any(True for _ in lines)
         tokenizer = lm.tokenizer if as_is else lm.fitted(list(islice(lines, SAMPLE_LINES)))
         if tokenizer.unknown_id is not None:
             found = count_unknown(tokenizer, lines, include_end=policies.include_end)
-            talk_notes([unknown_note(*found)])
+            talk_notes([] if is_empty else [unknown_note(*found)])
         talk_notes([*reading_notes(tokenizer.reads_as), *lm.notes])
         rows = surprisals(lm.model, tokenizer, lines, **options)
         explained: Iterator[tuple[Any, Any]] = ((row, None) for row in rows)
@@ -187,7 +188,7 @@ def score(
                 yield found | cells(source, sources)
 
         show([*columns, *sources], shown(), json=json)
-    talk_notes([str(totals)])
+    talk_notes([EMPTY if is_empty else str(totals)])
     if undefined:
         from elman.ngrams.smoothing import UNDEFINED
 

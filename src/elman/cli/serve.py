@@ -24,6 +24,7 @@ from elman.terminal.options import (
     Quantise,
     argument,
     option,
+    threads_here,
     with_options,
 )
 
@@ -78,7 +79,10 @@ def serve(
     workers: Annotated[
         int | None, option("N", "Serve from N processes, which share the weights.", min=1)
     ] = None,
-    threads: Annotated[int, option("N", "Threads per computation; 0: half the cores.", min=0)] = 0,
+    threads: Annotated[
+        int,
+        option("N", "Threads per computation; 0: half the cores.", min=0, callback=threads_here),
+    ] = 0,
     quantise: Quantise = None,
     device: Device = "auto",
 ) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from elman.recipes.resolve import Resolved
 
 COUNTS = (
-    *("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "test_oov"),
+    *("valid_tokens", "steps", "best_step", "tokens", "test_tokens", "oov", "test_oov"),
     *("seconds", "validation_share", "saving_share", "best_epoch", "best_seconds"),
     "later_validations",
 )
@@ -350,6 +350,7 @@ def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             quantity = key.removeprefix(prefix)
             if isinstance(value, float) and quantity not in ("nats_per_token", "tokens_per_second"):
                 rows.append((f"{name} {spoken(quantity)}", figure(quantity, value)))
+        rows += console.unknown_rows(summary, prefix, name)
     if earlier := summary.get("earlier"):
         from elman.runs.card import told_change
 

@@ -17,7 +17,17 @@ import numpy as np
 
 from elman.base.counting import counted
 from elman.base.origins import origin
-from elman.text.sources import Block, Paths, byte_blocks, expand, sample
+from elman.text.sources import (
+    HEAD,
+    Block,
+    Paths,
+    byte_blocks,
+    expand,
+    open_bytes,
+    read_bytes,
+    sample,
+    wide_encoding,
+)
 from elman.tokens import bpe
 from elman.tokens.characters import NUM_CODE_POINTS, code_points
 from elman.tokens.choose import SAMPLE_BYTES, TokenizerChoice, choose_for
@@ -93,12 +103,17 @@ class _Findings:
         self.num_lines = self.num_blank = self.num_duplicate = self.num_long = 0
         self.longest_line = self.num_nul = self.num_bad_lines = 0
         self.bad_lines: list[dict[str, Any]] = []
+        self.wide: dict[str, str] = {}
+        """Encodings of the files in UTF-16 or UTF-32, by name."""
         self._remembered: set[int] = set()
 
     def read(self, file: Path) -> None:
         # Small blocks in a small file, so that its last tenth is not empty.
         size = int(min(_BLOCK_SIZE, max(16, self._num_bytes_head // 50)))
         line, line_length = "", 0
+        with open_bytes(file) as stream:
+            if encoding := wide_encoding(read_bytes(stream, HEAD, file)):
+                self.wide[origin(file)] = encoding
         for block in byte_blocks(file, size):
             self.num_nul += block.data.count(0)
             self._count_errors(block)
@@ -199,25 +214,32 @@ class _Findings:
                 f"not UTF-8: {counted(self.num_bad_lines, 'line')}; name the encoding, such as "
                 "--encoding cp1252",
             ),
-            (self.num_nul, f"{self.num_nul:,} NUL bytes: this may not be a text file"),
+            (
+                self.num_nul,
+                f"{counted(self.num_nul, 'NUL byte')}: this may not be a text file",
+            ),
             (
                 returns,
-                f"{returns:,} carriage returns inside lines: are they meant as line ends?",
+                f"{counted(returns, 'carriage return')} inside lines, perhaps meant as line ends",
             ),
             (
                 characters < FEW_CHARACTERS,
-                f"{characters:,} characters are too few to learn much from",
+                f"{counted(characters, 'character')}: too few to learn much from",
             ),
             (
                 self.num_duplicate > lines / 4,
-                f"{self.num_duplicate:,} of {lines:,} lines repeat an earlier line",
+                f"lines that repeat an earlier line: {self.num_duplicate:,} of {lines:,}",
             ),
             (
                 self.num_long,
                 f"lines with {LONG_LINE:,} characters or more: {self.num_long:,}",
             ),
         ]
-        return [sentence for present, sentence in candidates if present]
+        wide = [
+            f"{name} is {encoding.upper()}, not UTF-8: add --encoding {encoding}"
+            for name, encoding in self.wide.items()
+        ]  # its counts mean nothing
+        return wide or [sentence for present, sentence in candidates if present]
 
 
 def _lenient(block: Block) -> str:

@@ -103,20 +103,23 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-HINT = "end the name in .png, .svg or .pdf"
+FORMATS = {
+    *(".png", ".svg", ".pdf"),
+    *(".eps", ".jpeg", ".jpg", ".pgf", ".ps", ".svgz", ".tif", ".tiff", ".webp"),
+}
+"""Suffixes of pictures."""
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a name without a suffix: matplotlib would add one."""
-    if not path.suffix:
-        raise UsageError(f"{path} has no suffix that says the format", HINT)
+    """Refuse a name whose suffix names no format of pictures."""
+    if path.suffix.lower() in FORMATS:
+        return
+    problem = f"'{path.suffix}' is no format of pictures" if path.suffix else "it has no suffix"
+    raise UsageError(f"cannot draw to {path}: {problem}", "end the name in .png, .svg or .pdf")
 
 
 def save(figure: Any, path: Path) -> None:
     """Write a figure in the format of the name's suffix; make the folder."""
     check_suffix(path)
     with replacing(path, durable=False) as temporary:
-        try:
-            figure.savefig(temporary, dpi=150)
-        except ValueError as error:  # an unknown suffix
-            raise UsageError(f"{path}: {error}", HINT) from error
+        figure.savefig(temporary, dpi=150)

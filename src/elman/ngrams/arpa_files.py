@@ -87,6 +87,20 @@ def check_writable_as_arpa(path: Path) -> None:
         )
 
 
+def needed_beside(path: Path, tokenizer: Tokenizer) -> Path | None:
+    """The file beside an ARPA file for a tokenizer that words between spaces do not tell; None if
+    they do. Refuse to replace another tokenizer."""
+    if _is_plain(tokenizer):
+        return None
+    beside = tokenizer_beside(path)
+    if beside.exists() and Tokenizer.load(beside).hash != tokenizer.hash:
+        raise UsageError(
+            f"{beside} already exists and is another tokenizer",
+            "choose another name for the ARPA file, or delete the tokenizer",
+        )
+    return beside
+
+
 def save_arpa(
     path: Path,
     model: BackoffModel,
@@ -100,15 +114,9 @@ def save_arpa(
     With `temporary`, write it there: the caller renames it to `path`.
     """
     check_writable_as_arpa(path)
-    is_plain = _is_plain(tokenizer)
-    words = spellings_of(tokenizer.backend) if is_plain else None
-    beside = None if is_plain else tokenizer_beside(path)
+    beside = needed_beside(path, tokenizer)
+    words = spellings_of(tokenizer.backend) if beside is None else None
     if beside is not None:
-        if beside.exists() and Tokenizer.load(beside).hash != tokenizer.hash:
-            raise UsageError(
-                f"{beside} already exists and is another tokenizer",
-                "choose another name for the ARPA file, or delete the tokenizer",
-            )
         tokenizer.save(beside)
     written = temporary or path
     spelled = tokenizer.names() if words is None or has_space(words) else words

@@ -15,9 +15,8 @@ from elman.runs.lock import locked
 from elman.runs.new_folder import check_free, filling
 from elman.runs.packaged import located
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, check_run_folder, require
-from elman.tasks import all_tasks
+from elman.tasks import all_tasks, task_named
 from elman.tasks.opening import open_run, read_config
-from elman.tasks.task import conversions
 from elman.text.word_vectors import write_word_vectors
 
 VECTOR_FILES = (".vec", ".txt")
@@ -59,16 +58,17 @@ def _write_model(
 ) -> dict[str, Any]:
     quantise, side, layout = (options[name] for name in ("quantise", "side", "layout"))
     source, target = located(model), Path(out)
-    possible = "; ".join(conversions(all_tasks()))
     own = [suffix for task in all_tasks() for suffix in task.convert_suffixes]
     is_onnx, is_vectors = out.lower().endswith(ONNX_FILE), out.lower().endswith(VECTOR_FILES)
     is_file = is_onnx or is_vectors or out.lower().endswith(tuple(own))
     to_folder = not is_file and (out.endswith("/") or target.suffix.lower() not in FILES)
     if not (is_file or to_folder):
-        raise UsageError(f"no model converts to '{target.suffix}', as in {out}", possible)
+        raise UsageError(
+            f"no model converts to '{target.suffix}', as in {out}", _possible(source, target)
+        )
     _check_target(target, to_folder)
     if {"*", "+"} & set(model) and not source.exists():
-        raise UsageError("a mixture cannot be converted", possible)
+        raise UsageError("a mixture cannot be converted", "convert its models one by one")
     if not source.exists():
         check_run_folder(source)  # names the run folder that may be meant
     if to is not None:
@@ -102,8 +102,31 @@ def _write_model(
     written = _write_by_task(source, target, to_folder)
     if written is None:
         what = f"the folder {out}" if to_folder else f"'{target.suffix}'"
-        raise UsageError(f"{model} cannot be converted to {what}", possible)
+        raise UsageError(f"{model} cannot be converted to {what}", _possible(source, target))
     return written
+
+
+def _possible(source: Path, target: Path) -> str:
+    """What a run converts to; else what converts to the suffix of `target`, or the suffixes."""
+    if (source / CONFIG_FILE).is_file():
+        task = task_named(read_config(source).task)
+        forms = [f"OUT{suffix}" for suffix in task.convert_suffixes] or ["a folder OUT"]
+        forms = forms if task.convert_help else []  # empty: it inherits `convert`
+        forms += ["OUT.vec (word vectors)"] * (task.word_vectors is not None)
+        forms += ["OUT.onnx"] * (task.onnx is not None)
+        forms += ["--to hf OUT (for transformers)"] * (task.hugging_face is not None)
+        forms += ["--quantise int8 OUT"] * (source / MODEL_FILE).is_file()
+        forms += ["--layout compact OUT", "--quantise 8 OUT"] * (task.convert_layout is not None)
+        if not forms:
+            return f"there is no other format for {task.what}"
+        return f"{task.what} converts to: {', '.join(forms)}"
+    suffix = target.suffix.lower()
+    makers = [task.convert_help for task in all_tasks() if suffix in task.convert_suffixes]
+    if makers:
+        return "; ".join(filter(None, makers))
+    own = [suffix for task in all_tasks() for suffix in task.convert_suffixes]
+    known = dict.fromkeys([*own, *VECTOR_FILES, ONNX_FILE, ".json"])
+    return f"OUT ends in one of {', '.join(known)}, or is a folder; see elman convert --help"
 
 
 def _check_target(target: Path, to_folder: bool) -> None:
@@ -122,7 +145,8 @@ def _write_by_task(source: Path, target: Path, to_folder: bool) -> dict[str, Any
     ends = [str(path).lower().endswith for path in (source, target)]
     tasks.sort(key=lambda task: not any(end(tuple(task.convert_suffixes)) for end in ends))
     for task in tasks:
-        if task.convert is not None:
+        writes = to_folder or str(target).lower().endswith(tuple(task.convert_suffixes))
+        if task.convert is not None and writes:
             found: dict[str, Any] | None = imported(task.convert)(source, target, to_folder)
             if found is not None:
                 return found

@@ -71,6 +71,8 @@ def resolve(
     given = {"train": data, "valid": valid, "test": test}
     _trust_names(map(str, (*data, *valid, *test)))
     files = {name: list(paths) for name, paths in given.items() if paths}
+    for name in files.keys() & asked.get("data", {}).keys():
+        raise UsageError(f"the text of data.{name} was given twice", f"drop --set data.{name}")
     asked = merge(asked, {"task": task.name, "recipe": recipe or "automatic", "data": files})
     everything = merge(base, asked)
     _check_kind(task, everything)

@@ -559,4 +559,6 @@ def _figures(valid: Mapping[str, Any]) -> dict[str, Any]:
         figures["nats_per_token"] = valid["nats_per_token"]
     if valid["bits_per_byte"] is not None:
         figures["bits_per_byte"] = valid["bits_per_byte"]
+    if "oov" in valid:
+        figures["oov"] = valid["oov"]
     return figures

@@ -11,7 +11,14 @@ from typing import Any
 from elman.base.config import flat, to_dict
 from elman.base.documents import read_json_lines
 from elman.base.errors import UsageError
-from elman.runs.run_folder import CONFIG_FILE, METRICS_FILE, check_run_folder, runs_in
+from elman.base.tensor_files import open_tensors
+from elman.runs.run_folder import (
+    CONFIG_FILE,
+    METRICS_FILE,
+    MODEL_FILE,
+    check_run_folder,
+    runs_in,
+)
 from elman.tasks.opening import read_config
 
 LEFT_OUT = ("format",)
@@ -30,6 +37,8 @@ class ComparedRun:
     lack some."""
     figures: dict[str, float]
     """Its best figures, and those of the test."""
+    unknown: dict[str, float]
+    """Shares of tokens that are unknown, of the validation and the test, where they are known."""
     steps: int | None
     """Updates; None of a model made by counting."""
     seconds: float | None
@@ -94,10 +103,29 @@ def _compared(path: Path, settings: Mapping[str, Any], differ: Sequence[str]) ->
         task=str(settings["task"]),
         settings={name: settings[name] for name in differ if name in settings},
         figures=found,
+        unknown=_unknown(_validated(path) if summary is None else summary),
         steps=steps,
         seconds=seconds,
         finished=summary is not None,
     )
+
+
+def _unknown(summary: Mapping[str, Any]) -> dict[str, float]:
+    keys = {"validation": ("oov", "valid_tokens"), "test": ("test_oov", "test_tokens")}
+    return {
+        name: summary[oov] / summary[tokens]
+        for name, (oov, tokens) in keys.items()
+        if oov in summary and summary.get(tokens)
+    }
+
+
+def _validated(path: Path) -> Mapping[str, Any]:
+    """The unknown tokens of the best validation of a run that has not ended, as in a summary."""
+    if not (path / MODEL_FILE).is_file():
+        return {}
+    with open_tensors(path / MODEL_FILE) as file:
+        found = file.header.get("validation") or {}
+    return {"oov": found["oov"], "valid_tokens": found["num_tokens"]} if "oov" in found else {}
 
 
 def _is_figure(name: str) -> bool:

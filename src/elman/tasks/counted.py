@@ -30,7 +30,7 @@ from elman.ngrams.statistics import fit as measure_fit
 from elman.runs.run_config import RunConfig
 from elman.runs.run_folder import CARD_FILE, CONFIG_FILE, METRICS_FILE, write_config
 from elman.runs.run_folder import MODEL_FILE as TRAINED_FILE
-from elman.terminal.console import duration, number, size
+from elman.terminal.console import duration, number, size, unknown_rows
 from elman.text.sources import expand
 from elman.tokens.choose import choose
 from elman.tokens.tokenizer import Tokenizer
@@ -282,11 +282,13 @@ def counted_rows(part: Mapping[str, Any]) -> list[tuple[str, str]]:
 def summary_table(summary: Mapping[str, Any], made: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Rows that training prints at the end: figures, what was `made`, time."""
     rows = []
-    for name, perplexity, bits in _figures(summary):
-        rows += [
-            (f"{name} perplexity", number(perplexity)),
-            (f"{name} bits per byte", f"{bits:.4f}"),
-        ]
+    for prefix, name, _ in PARTS:
+        if summary.get(f"{prefix}perplexity") is not None:
+            rows += [
+                (f"{name} perplexity", number(summary[f"{prefix}perplexity"])),
+                (f"{name} bits per byte", f"{summary[f'{prefix}bits_per_byte']:.4f}"),
+                *unknown_rows(summary, prefix, name),
+            ]
     return [
         *rows,
         *made,

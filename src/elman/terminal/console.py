@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 _ACCURACIES = {"accuracy", "balanced_accuracy", "unknown_accuracy"}
@@ -56,6 +56,17 @@ def unknown_note(num_unknown: int, num_tokens: int, what: str = "tokens") -> str
     share = num_unknown / max(1, num_tokens)
     verb = "is" if num_unknown == 1 else "are"
     return f"{num_unknown:,} of {num_tokens:,} {what} {verb} unknown to the model ({share:.1%})"
+
+
+def share(part: int, whole: int) -> str:
+    return f"{number(part)} of {number(whole)} ({part / max(1, whole):.2%})"
+
+
+def unknown_rows(summary: Mapping[str, Any], prefix: str, name: str) -> list[tuple[str, str]]:
+    """The row of a summary's table that counts unknown tokens of a text, if it has any."""
+    unknown = summary.get(f"{prefix}oov")
+    tokens = summary.get(f"{prefix or 'valid_'}tokens", 0)
+    return [(f"{name} unknown tokens", share(unknown, tokens))] if unknown else []
 
 
 def reading_notes(reads_as: str) -> list[str]:

@@ -1,18 +1,36 @@
-"""Lines for commands that take `FILE` or `-`: strict UTF-8, in constant memory."""
+"""Texts for commands that take files or `-`: strict UTF-8, in constant memory."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from elman.base.errors import ElmanError
-from elman.terminal.console import talk
+from elman.base.errors import ElmanError, UsageError
+from elman.terminal.console import talk, talk_notes
 from elman.text.line_limit import longest_line, too_long
 
+EMPTY = "stdin is empty: there is nothing to do"
 KEPT_IN_MEMORY = 1 << 24
 """Bytes of stdin that are kept without a file."""
+
+
+def in_columns(column: str | None, *texts: Iterable[str]) -> list[list[str]]:
+    """Names of UTF-8 files for the names in `texts`; a table is the text in its `column`, and a
+    note says which ones are read as plain text."""
+    from elman.text.converting import STDIN, check_column, utf8_files
+    from elman.text.records import TEXT, plain_sheets
+
+    given = [list(names) for names in texts]
+    every = list(chain(*given))
+    if every.count(STDIN) > 1:
+        raise UsageError("stdin can be read only once", "write - once")
+    found = [utf8_files(names, column=column or TEXT) for names in given]
+    check_column(column, every, chain(*found))
+    talk_notes(plain_sheets(chain(*found)))
+    return found
 
 
 def read_stdin() -> str:
@@ -66,9 +84,20 @@ class Lines:
         yield from (line.removesuffix("\n") for line in self._kept)
 
 
+def noted(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines of stdin; say so if there are none, as programs expect an empty result then."""
+    lines = iter(lines)
+    first = next(lines, None)
+    if first is None:
+        talk_notes([EMPTY])
+        return
+    yield first
+    yield from lines
+
+
 def stdin_lines(limit: int | None = None) -> Iterator[str]:
     """Yield the lines of stdin with their line ends, without a byte order mark."""
-    from elman.text.sources import BOM
+    from elman.text.sources import BOM, wide_encoding
 
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D")
@@ -83,7 +112,8 @@ def stdin_lines(limit: int | None = None) -> Iterator[str]:
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
+            encoding = (wide_encoding(line) if number == 1 else None) or "latin1"
             raise ElmanError(
                 f"stdin is not UTF-8: line {number}, byte {error.start + 1}",
-                "convert it first, for example with iconv -f latin1 -t utf-8",
+                f"convert it first, for example with iconv -f {encoding} -t utf-8",
             ) from error

@@ -18,7 +18,16 @@ from elman.base.errors import ElmanError, UsageError, nearest
 from elman.text.kept import identity, kept, kept_folder
 from elman.text.records import SHEETS, TABLES, TEXT, is_table, pieces, texts_in, texts_of
 from elman.text.remote import is_address
-from elman.text.sources import Paths, corpus_blocks, expand, is_path, listed, open_bytes, read_bytes
+from elman.text.sources import (
+    Paths,
+    corpus_blocks,
+    expand,
+    is_path,
+    listed,
+    open_bytes,
+    read_bytes,
+    wide_encoding,
+)
 from elman.text.tables import suffix_of
 
 Texts = Paths | Iterable[Mapping[str, Any]]
@@ -164,9 +173,13 @@ def _pieces(stream: IO[bytes] | BufferedIOBase, name: Path | str, encoding: str)
             yield decoder.decode(data, final=not data).encode()
         except UnicodeError as error:
             place = size - begun + getattr(error, "start", 0)
+            hint = "name its encoding with --encoding, such as latin-1 or cp1252"
+            if encoding == "utf-16" and not place:  # no byte order mark
+                found = wide_encoding(data)
+                hint = f"write --encoding {found}" if found else "drop --encoding if it is UTF-8"
             raise ElmanError(
                 f"{name} is not {encoding}: byte {place + 1:,} ({getattr(error, 'reason', error)})",
-                "name its encoding with --encoding, such as latin-1 or cp1252",
+                hint,
             ) from error
         if not data:
             return

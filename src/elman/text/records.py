@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.base.documents import intact
-from elman.base.errors import ElmanError, UsageError, nearest
+from elman.base.errors import ElmanError, UsageError, in_words, nearest
 from elman.text.tables import Table, json_objects, suffix_of
 
 TEXT = "text"
@@ -87,10 +87,9 @@ def _texts(rows: Iterable[tuple[str, Any]], column: str) -> Iterator[str]:
         if value is None:
             continue
         if not isinstance(value, str):
-            kind = type(value).__name__
+            what = f"{column!r}" if isinstance(row, Mapping) else "it"
             raise UsageError(
-                f"{where}: {f'{column!r} is' if isinstance(row, Mapping) else 'it is'} of the type "
-                f"{kind}, not a text",
+                f"{where}: {what} is {in_words(type(value))}, not a text",
                 "name a column of strings with --column, in Python with column",
             )
         yield value

@@ -44,6 +44,8 @@ SAVED_AS = {
 """Hints for documents of other programs, by suffix."""
 RUN_FILES = ("config.json", "metrics.jsonl")
 """A folder that has these is that of a run."""
+HEAD = 1 << 12
+"""Bytes at the beginning of a file in which UTF-16 is looked for."""
 LONGEST_NAME = 1024
 """What is longer than this and no file is taken for a text."""
 
@@ -51,7 +53,13 @@ GZIP, ZSTANDARD = COMPRESSED = (".gz", ".zst")
 """Endings of the names of compressed files."""
 
 BOM = b"\xef\xbb\xbf"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+MARKS = {
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+"""Encodings by the byte order mark at the beginning of a file, the longer ones first."""
 
 # A line too long for a block is cut before a single space between two words. None of our
 # tokenizers merges across such a place, so the tokens equal those of the whole line.
@@ -74,13 +82,8 @@ class Block:
     @property
     def text(self) -> str:
         """Decode the block; an error names the file and the line that is not UTF-8."""
-        if self.first_line == 1 and self.data.startswith(UTF16_MARKS):
-            raise ElmanError(
-                f"{self.path} is UTF-16, not UTF-8",
-                "name its encoding, --encoding utf-16, or convert it: "
-                "iconv -f utf-16 -t utf-8 OLD > NEW",
-            )
         if (nul := self.data.find(b"\0")) >= 0:
+            check_wide(self.path)
             raise ElmanError(
                 f"{self.path} is not a text file: line {self._line(nul)} holds a NUL byte",
                 SAVED_AS.get(self.path.suffix.lower())
@@ -89,6 +92,7 @@ class Block:
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
+            check_wide(self.path)
             raise ElmanError(
                 f"{self.path}, line {self._line(error.start)}: "
                 f"byte 0x{self.data[error.start]:02x} is not UTF-8 ({error.reason})",
@@ -105,6 +109,31 @@ class Block:
                     left -= len(chunk)
                     first += chunk.count(b"\n")
         return first + self.data.count(b"\n", 0, offset)
+
+
+def wide_encoding(beginning: bytes) -> str | None:
+    """Recognise UTF-16 and UTF-32 by the beginning of a text: by the byte order mark, or else by
+    the NUL in every second byte of Latin letters. Return the name of the encoding."""
+    for mark, name in MARKS.items():
+        if beginning.startswith(mark):
+            return name
+    first, second = beginning[::2], beginning[1::2]
+    for nuls, letters, name in ((second, first, "utf-16-le"), (first, second, "utf-16-be")):
+        if nuls.count(0) > len(nuls) / 2 and 0 not in letters:
+            return name
+    return None
+
+
+def check_wide(path: Path) -> None:
+    """Refuse a file in UTF-16 or UTF-32."""
+    with open_bytes(path) as stream:
+        encoding = wide_encoding(read_bytes(stream, HEAD, path))
+    if encoding is not None:
+        raise ElmanError(
+            f"{path} is {encoding.upper()}, not UTF-8",
+            f"name its encoding, --encoding {encoding}, or convert it: "
+            f"iconv -f {encoding} -t utf-8 OLD > NEW",
+        )
 
 
 def listed(paths: Paths) -> list[str]:
@@ -325,6 +354,8 @@ def _hidden(path: Path, root: Path) -> bool:
 
 def _missing(path: str, file: Path) -> tuple[str, str]:
     """Return the message and the hint for a path that does not exist."""
+    if path == "-":
+        return "stdin cannot be read here", "write the text to a file, and name the file"
     if file.suffix or file.parent != Path():
         beside = list(file.parent.iterdir()) if file.parent.is_dir() else []
         # Without the suffixes, which would make any two of them look similar.
@@ -336,6 +367,9 @@ def _missing(path: str, file: Path) -> tuple[str, str]:
         found = closest(path, [*CORPORA, *(p.name for p in Path().iterdir())])
         message = f"there is no file and no built-in corpus called '{path}'"
         hint = f"built-in corpora: {', '.join(CORPORA)}"
+    if found is None and " " in path:
+        message = f"there is no file called '{path}'"
+        hint = "a text itself is given on stdin: echo '...' | elman COMMAND, with - for the file"
     return message, hint if found is None else f"did you mean '{found}'?"
 
 

@@ -84,6 +84,8 @@ class Validation:
     """The task's own metrics by name (accuracy, F1, BLEU), higher is better. The first one decides
     which model is the best, and the surprisal if it is equal; without metrics the surprisal does.
     """
+    oov: int | None = None
+    """Number of tokens that are unknown to the tokenizer, where they are counted."""
     by_surprisal: bool = False
     """Let the surprisal decide although there are metrics."""
 
@@ -101,6 +103,8 @@ class Validation:
         del values["by_surprisal"]
         if not self.metrics:
             del values["metrics"]
+        if self.oov is None:
+            del values["oov"]
         return values
 
 

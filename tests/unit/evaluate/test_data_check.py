@@ -38,7 +38,7 @@ def test_a_small_text_by_hand(tmp_path: Path) -> None:
         "very_long_lines": 0,
         "longest_line": 15,
         "nul_bytes": 0,
-        "problems": ["40 characters are too few to learn much from"],
+        "problems": ["40 characters: too few to learn much from"],
     }
     assert {key: report[key] for key in expected} == expected
     assert report["tokenizer"]["kind"] == "char"
@@ -73,15 +73,27 @@ def test_binary_and_utf16_files_are_reported(tmp_path: Path) -> None:
     report = check(path)
     assert report["nul_bytes"] == 50
     assert len(report["problems"]) >= 2
-    path.write_bytes("hello".encode("utf-16"))
-    assert check(path)["encoding_errors"]["lines"] == 1
+    path.write_bytes(b"one\0")
+    assert "1 NUL byte: this may not be a text file" in check(path)["problems"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(("hello\n" * 3000).encode(encoding))
+    report = check(path)
+    assert report["nul_bytes"] == 18_000
+    assert (
+        f"{path} is {encoding.upper()}, not UTF-8: add --encoding {encoding}" in report["problems"]
+    )
+    assert not any("cp1252" in one or "NUL" in one for one in report["problems"])
 
 
 def test_lone_carriage_returns_are_pointed_out(tmp_path: Path) -> None:
     path = tmp_path / "old.txt"
     path.write_bytes(b"one line of some length\r" * 1000)
     (problem,) = [p for p in check(path)["problems"] if "carriage" in p]
-    assert problem.startswith("1,000 carriage returns")
+    assert problem.startswith("1,000 carriage returns inside lines")
     path.write_bytes(b"one line of some length\r\n" * 1000)
     assert not any("carriage" in p for p in check(path)["problems"])
 

@@ -111,7 +111,7 @@ def test_a_missing_column_is_explained(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"a\.\w+.* has no column 'txet'") as raised:
             list(texts_in(write(tmp_path / name), "txet"))
         assert "did you mean 'text'?" in raised.value.hint
-        with pytest.raises(UsageError, match=r"(line|row) 1: 'id' is of the type int, not a text"):
+        with pytest.raises(UsageError, match=r"(line|row) 1: 'id' is a whole number, not a text"):
             list(texts_in(write(tmp_path / name), "id"))
 
 

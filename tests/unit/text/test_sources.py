@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from elman.base.errors import ElmanError, UsageError
 from elman.text import line_limit
+from elman.text.converting import utf8_files
 from elman.text.sources import (
     BLOCK_SIZE,
     byte_blocks,
@@ -103,11 +104,26 @@ def test_a_binary_file_is_refused(tmp_path: Path) -> None:
         list(iter_blocks(path))
 
 
-def test_utf16_is_recognised(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "hello".encode("utf-16"))
-    with pytest.raises(ElmanError, match="UTF-16") as caught:
-        list(iter_blocks(path))
-    assert "iconv -f utf-16" in caught.value.hint
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("size", [16, 1 << 20])
+def test_utf16_is_recognised(tmp_path: Path, encoding: str, size: int) -> None:
+    path = write(tmp_path / "a.txt", "hello\nto the café\n".encode(encoding))
+    with pytest.raises(ElmanError, match=rf"a\.txt is {encoding.upper()}, not UTF-8") as caught:
+        list(iter_blocks(path, size))
+    assert f"iconv -f {encoding} -t utf-8" in caught.value.hint
+    name = str(path)
+    assert Path(utf8_files([name], encoding)[0]).read_text() == "hello\nto the café\n"
+
+
+def test_utf16_without_its_mark_says_how_to_name_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "hello\n".encode("utf-16-le"))
+    with pytest.raises(ElmanError, match="utf-16: byte 1") as caught:
+        utf8_files([str(path)], "utf-16")
+    assert caught.value.hint == "write --encoding utf-16-le"
+    path = write(tmp_path / "b.txt", b"hello\n")
+    with pytest.raises(ElmanError, match="utf-16: byte 1") as caught:
+        utf8_files([str(path)], "utf-16")
+    assert "drop --encoding" in caught.value.hint
 
 
 def test_gzip_and_zstandard_read_like_plain_text(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 from elman.base.errors import UsageError
 from elman.bench.sizes import ALL_CELLS
-from elman.terminal.options import option
+from elman.terminal.options import option, threads_here
 
 Repeat = Annotated[int, option("N", "Rounds; peers take turns.", min=1)]
-Threads = Annotated[int | None, option("N", "Threads. [default: one per core]", min=1)]
+Threads = Annotated[
+    int | None, option("N", "Threads. [default: one per core]", min=1, callback=threads_here)
+]
 Curve = Annotated[
     str | None,
     option("N,...", "Threads, or several numbers for a curve. [default: one per core]"),

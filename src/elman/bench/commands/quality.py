@@ -13,7 +13,17 @@ from elman.bench.measuring import work_folder
 from elman.bench.rows import note, show
 from elman.bench.sizes import parse_threads
 from elman.terminal.console import result, result_json
-from elman.terminal.options import Device, Epochs, Json, Minutes, Settings, Steps, argument, option
+from elman.terminal.options import (
+    Device,
+    Epochs,
+    Json,
+    Minutes,
+    Settings,
+    Steps,
+    argument,
+    option,
+    picture,
+)
 from elman.terminal.options import Threads as TrainingThreads
 
 
@@ -151,9 +161,7 @@ def lifts(
             "DIR", "Keep the runs here; finished ones are reused. [default: a temporary folder]"
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, option("FILE", "Draw the learnt layer weights (.png, .svg, .pdf).")
-    ] = None,
+    plot: Annotated[Path | None, picture("Draw the learnt layer weights")] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

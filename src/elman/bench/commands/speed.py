@@ -32,7 +32,7 @@ from elman.bench.sizes import (
     parse_threads,
 )
 from elman.terminal.console import talk
-from elman.terminal.options import Json, Settings, argument, option
+from elman.terminal.options import Json, Settings, argument, option, picture
 from elman.terminal.options import Threads as TrainingThreads
 from elman.terminal.stdin import read_lines
 
@@ -42,7 +42,7 @@ def kernels(
     sizes: Sizes = None,
     threads: Threads = None,
     repeat: Repeat = 7,
-    plot: Annotated[Path | None, option("FILE", "Draw it over units, batch and length.")] = None,
+    plot: Annotated[Path | None, picture("Draw it over units, batch and length")] = None,
     device: BenchDevice = "cpu",
     dtype: Annotated[
         Literal["bfloat16", "float16", "float32"] | None,

@@ -4,6 +4,7 @@ of `--workers` runs it too."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -92,11 +93,15 @@ class Server(uvicorn.Server):
         try:
             yield
         except SystemExit as error:
+            host, hint = self.config.host, "choose another --port; 0 takes a free one"
             why = "".join(f": {os.strerror(reason.errno or 0)}" for reason in reasons)
-            raise ElmanError(
-                f"cannot listen at {self.config.host}:{self.config.port}{why}",
-                "choose another --port; 0 takes a free one",
-            ) from error
+            if any(
+                isinstance(reason, socket.gaierror) or reason.errno == errno.EADDRNOTAVAIL
+                for reason in reasons
+            ):
+                why = f": '{host}' is no address of this machine"
+                hint = "name another --host; 127.0.0.1 is this machine, 0.0.0.0 all its addresses"
+            raise ElmanError(f"cannot listen at {host}:{self.config.port}{why}", hint) from error
         finally:
             log.removeFilter(unless_reason)
 

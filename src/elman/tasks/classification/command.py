@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from elman.base.errors import UsageError
 from elman.terminal.console import result, result_json_list
 from elman.terminal.options import Json, MaxLine, argument, option
-from elman.terminal.stdin import read_lines
+from elman.terminal.stdin import noted, read_lines
 
 if TYPE_CHECKING:
     from elman.tasks.classification.handle import Classifier
@@ -78,7 +78,7 @@ def _rows(
 
     name = Path(file).name.removesuffix(".gz").removesuffix(".zst")
     if file == "-" or not (text_column or second_column or name.endswith(TABLES)):
-        for line in read_lines(file):
+        for line in noted(read_lines(file)):
             yield tuple(line.split("\t")) if handle.takes_pairs else (line,)
         return
     data = handle.run.config.data

@@ -187,6 +187,7 @@ class Pretraining:
                 found.bits_per_byte,
                 found.tokens,
                 {name: getattr(found, name) for name in names},
+                oov=found.oov,
                 by_surprisal=True,
             )
 

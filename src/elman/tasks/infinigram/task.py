@@ -46,6 +46,7 @@ from elman.tasks.counted import CountedText, note
 from elman.tasks.infinigram.settings import InfinigramRun
 from elman.terminal.console import number, size
 from elman.text.sources import corpus_blocks
+from elman.tokens.kind import BOUNDARY
 from elman.tokens.tokenizer import Tokenizer
 from elman.train.report import Report
 
@@ -87,12 +88,15 @@ def fit(
         num_held_out = min(MOST_HELD_OUT, int(num_tokens * config.model.held_out))
         if valid is None and num_held_out:
             cut = num_tokens - num_held_out
-            yield note(f"the last {num_held_out:,} tokens are held out to fit weights to, first")
+            part = f"the last {num_held_out:,} tokens"
+            yield note(f"weights of the matches are fitted to {part}; then all tokens are indexed")
             with owned_folder() as place:
                 weights = fit_weights(*maker.make(place, cut), text.ids[cut:], num_threads)
         lines = [(origin(file), _num_lines(file)) for file in files]
         index, backoff = maker.make(folder, num_tokens, lines)
         if valid is not None:
+            other = "" if test is not None else "; --test measures the model on another one"
+            yield note(f"weights of the matches are fitted to the validation text{other}")
             weights = fit_weights(index, backoff, valid.ids, num_threads)
         made = Made(config, out, folder, text, index, backoff, weights)
         yield from made.finish(
@@ -143,7 +147,7 @@ class Made:
         yield note(f"index of {size(index.num_bytes)}, {per_token:.2f} bytes a token")
         notes = [*backoff.about["notes"]]
         if not index.files:
-            notes.append("the lines of the files are not those of the text: places have no lines")
+            notes.append(_why_no_lines(self.text.tokenizer))
         yield from map(note, notes)
         model = UnboundedModel(index, backoff, self.weights)
         summary: dict[str, Any] = {"out": str(self.out), "perplexity": None, "steps": 0}
@@ -215,6 +219,15 @@ class Maker:
         settings = KneserNey() if self.order > 1 else KneserNey(smoothing="witten-bell")
         trie, found = estimate(trie, settings, last=last, num_threads=self.num_threads)
         save_estimate(path, trie, found, about(settings, found), header)
+
+
+def _why_no_lines(tokenizer: Tokenizer) -> str:
+    """Say why the lines of an index are not those of its files."""
+    if tokenizer.kind in ("word", "pretokenized"):
+        why = f"the text itself contains {BOUNDARY}, which is read as the end of a line"
+    else:
+        why = "the tokenizer does not keep all line ends"
+    return f"{why}: places in it have the number of a token instead of a file and a line"
 
 
 def _num_lines(file: Path) -> int:

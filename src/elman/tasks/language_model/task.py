@@ -228,7 +228,8 @@ class LanguageModelling:
         def validate(limit: int | None) -> Validation:
             with _as_in_training(training, model):
                 found = self._evaluate(model, self.valid.beginning(limit))
-            return Validation(found.nats_per_token, found.bits_per_byte, found.tokens)
+            nats, bits = found.nats_per_token, found.bits_per_byte
+            return Validation(nats, bits, found.tokens, oov=found.oov)
 
         def probe() -> int:
             text = self.valid.beginning(training.batch_size * PROBE_LENGTH)

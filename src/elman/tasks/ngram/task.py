@@ -24,7 +24,12 @@ from elman.base.errors import UsageError
 from elman.base.files import replacing
 from elman.base.memory import return_large_arrays, trim
 from elman.batches.encoded import EncodedText, encode_files
-from elman.ngrams.arpa_files import check_writable_as_arpa, new_tokenizer_beside, save_arpa
+from elman.ngrams.arpa_files import (
+    check_writable_as_arpa,
+    needed_beside,
+    new_tokenizer_beside,
+    save_arpa,
+)
 from elman.ngrams.backoff import BackoffModel
 from elman.ngrams.cluster import MEMORY, SHARES, Cluster, connected
 from elman.ngrams.counting import count
@@ -110,6 +115,8 @@ def fit(
         else:
             with nullcontext() if memory is None else Scratch(limit=memory) as scratch:
                 text, held_out, not_counted = yield from _read(config, files, scratch)
+                if arpa is not None:
+                    needed_beside(arpa, text.tokenizer)  # before counting, which may take hours
                 taken = len(text.ids) * bytes_per_token(model.order)
                 left = _left(scratch, text, arpa)
                 in_stages = bool(plan or cluster) or (left is not None and taken > left)
@@ -201,7 +208,7 @@ def _read(
     if config.held_out:
         text, not_counted = _hold_out(text, files, config.held_out)
         fits = config.model.smoothing == "jelinek-mercer"
-        why = "to fit weights to" if fits else "for validation"
+        why = "to fit the weights" if fits else "for validation"
         yield note(f"{_end_of_text(config)} is held out {why}")
     yield note(f"{len(text.ids):,} tokens, {text.tokenizer.vocab_size:,} types")
     return text, held_out or not_counted, not_counted

@@ -7,12 +7,14 @@ from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from elman.base.errors import UsageError
 from elman.terminal.console import result, result_json_list, write
 from elman.terminal.options import Json, MaxLine, argument, option
-from elman.terminal.stdin import stdin_lines
+from elman.terminal.stdin import noted, stdin_lines
 
 if TYPE_CHECKING:
     from elman.tasks.tagging.handle import Tagger
+    from elman.tasks.tagging.reading import Sentence
 
 
 def tag(
@@ -49,7 +51,7 @@ def tag(
 
     def lines() -> Iterator[tuple[str, Iterator[str]]]:
         if file == "-":
-            yield "stdin", stdin_lines()
+            yield "stdin", noted(stdin_lines())
         else:
             for path in expand([Path(file)]):
                 yield str(path), file_lines(path)
@@ -59,13 +61,20 @@ def tag(
         for name, text in lines()
         for sentence in read_tagged(text, name, format=form, column=wanted, tags_needed=False)
     )
-    read, kept = tee(sentences)
+    read, kept = tee(sentences if column is None else map(_in_columns, sentences))
     tagged = zip(kept, handle.tag_all(sentence.words for sentence in read), strict=True)
     if json:
         result_json_list({"words": s.words, "tags": tags} for s, tags in tagged if s.words)
         return
     for sentence, tags in tagged:
         write(sentence.retagged(tags))
+
+
+def _in_columns(sentence: Sentence) -> Sentence:
+    """Refuse plain text, which has no columns to choose from."""
+    if sentence.column < 0:
+        raise UsageError("--column has no effect on plain text", "drop it, or see --format")
+    return sentence
 
 
 def check_tag(*, format: str, **_: object) -> None:

@@ -12,8 +12,16 @@ import typer
 from elman.base.counting import counted
 from elman.decode.options import CONDITIONAL, DecodeOptions, names
 from elman.terminal.console import result, result_json_list, talk
-from elman.terminal.options import Json, MaxLine, Shown, check_conditional, option, with_options
-from elman.terminal.stdin import read_lines
+from elman.terminal.options import (
+    Json,
+    MaxLine,
+    Shown,
+    check_conditional,
+    option,
+    picture,
+    with_options,
+)
+from elman.terminal.stdin import noted, read_lines
 
 if TYPE_CHECKING:
     from elman.tasks.translation.handle import Translator
@@ -45,8 +53,7 @@ def translate(
     *,
     options: dict[str, Any],
     attention: Annotated[
-        Path | None,
-        option("FILE", "Draw the attention of the decoder for the first line."),
+        Path | None, picture("Draw the attention of the decoder for the first line")
     ] = None,
     batch_size: Annotated[
         int | None,
@@ -64,7 +71,7 @@ def translate(
 
     One line out for each line in, in the same order, as soon as it is ready.
     """
-    lines = read_lines(file)
+    lines = noted(read_lines(file))
     if attention is not None:
         lines = _drawn(handle, lines, attention, options)
     ranked = options.get("num_samples", 1) > 1
