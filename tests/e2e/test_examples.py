@@ -203,8 +203,8 @@ def test_a_task_from_outside_takes_part_in_every_command(
     trained = elman("train", "wide_task:TASK", data, "--steps", "1", "--width", "8", "--out", out)
     assert trained.code == 0, trained.err
     assert api.load(out).run.config.model.hidden_size == 8
-    drawn = elman("evaluate", out, data, "--scatter", tmp_path / "picture.txt")
-    assert (drawn.code, (tmp_path / "picture.txt").read_text()) == (0, "1"), drawn.err
+    drawn = elman("evaluate", out, data, "--scatter", tmp_path / "picture.svg")
+    assert (drawn.code, (tmp_path / "picture.svg").read_text()) == (0, "1"), drawn.err
     assert elman("convert", out, tmp_path / "run.number").code == 0
     assert (tmp_path / "run.number").read_text() == "run"
     assert "becomes a .number file" in elman("convert", "--help").out

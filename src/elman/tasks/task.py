@@ -70,8 +70,8 @@ class EvaluateOption:
     help: str
     metavar: str = "FILE"
     draw: Part[Callable[[Mapping[str, Any], Path], None]] | None = None
-    """Draws a picture from evaluations by model name; None: the option is an argument of the
-    handle's `evaluate`."""
+    """Draws a picture (.png, .svg, .pdf) from evaluations by model name; None: the option is an
+    argument of the handle's `evaluate`."""
     rows: Part[Callable[[Any], tuple[Sequence[Any], Sequence[str]]]] | None = None
     """Makes the rows and the header of a table to print beside it, from one evaluation."""
 
