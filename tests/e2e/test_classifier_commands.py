@@ -85,7 +85,7 @@ def test_classify_lines_and_tables(classifier: Path, elman: Elman, tmp_path: Pat
     path.write_text(json.dumps({"id": 1, "text": "the teacher found her book"}) + "\n")
     assert elman("classify", classifier, path, "--json").json[0]["label"] == "good"
     empty = elman("classify", classifier, "--json", stdin="").ok()
-    assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
+    assert (empty.json, empty.err) == ([], "· there is no line to read\n")
 
 
 def test_the_column_of_texts_is_that_of_training(elman: Elman, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_score_refuses_lines_beyond_a_limit(elman: Elman, model: Path) -> None:
 def test_score_of_nothing_is_a_header(elman: Elman, model: Path) -> None:
     assert elman("score", model, stdin="").out.startswith("line\tindex")
     empty = elman("score", model, "--json", stdin="").ok()
-    assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
+    assert (empty.json, empty.err) == ([], "· there is no line to read\n")
 
 
 def test_embed_shows_neighbours(elman: Elman, words: Path) -> None:

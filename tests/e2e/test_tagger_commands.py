@@ -113,7 +113,7 @@ def test_text_is_tagged_word_by_word(tagger: Path, elman: Elman) -> None:
     message, _ = elman("tag", tagger, "--column", "xpos", stdin="the pupil sleeps\n").error
     assert message == "--column has no effect on plain text"
     empty = elman("tag", tagger, "--json", stdin="").ok()
-    assert (empty.json, empty.err) == ([], "· stdin is empty: there is nothing to do\n")
+    assert (empty.json, empty.err) == ([], "· there is no line to read\n")
 
 
 def test_the_library_opens_it(tagger: Path, treebank: Path) -> None:

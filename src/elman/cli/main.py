@@ -360,7 +360,7 @@ def _usage(error: Exception) -> UsageError:
     # These messages and hints replace the parser's own.
     if wrong and command:
         message = f"there is no option {wrong}"
-        hint = INSTEAD.get(wrong) or _option_hint(wrong, context)
+        hint = _option_hint(wrong, context)
     elif message.startswith("No such command") and context and command:
         wrong = message.split("'")[1]
         message = f"there is no command '{context.command_path} {wrong}'"
@@ -393,25 +393,31 @@ def _option_hint(wrong: str, context: Any) -> str:
         if option.param_type_name == "option" and not option.hidden
         for name in option.opts
     ]
-    if wrong in ARGUMENTS and (arguments := _arguments(context)):
+    from elman.tasks import TASKS
+
+    command = str(context.info_name)
+    is_task = command in TASKS or is_outside(command)
+    instead = INSTEAD.get(wrong, "")
+    named = set(re.findall(r"--[a-z]+", instead))
+    if named and named <= set(known) and (is_task or "--set" not in named):
+        return instead
+    is_argument = wrong in ARGUMENTS and not (is_task and wrong == "--model")
+    if is_argument and (arguments := _arguments(context)):
         return f"write it without an option: {context.command_path} {arguments}"
     if "--set" not in known:
         return nearest(wrong, [*known, "--help"])
     from elman.base.config import same_setting
     from elman.recipes.resolve import settings_of
-    from elman.tasks import TASKS
 
-    command = str(context.info_name)
-    is_task = command in TASKS or is_outside(command)
     task = task_named(command) if is_task else None
     names = [] if task is None else settings_of(task)
     name = wrong.lstrip("-").replace("-", "_")
     same = same_setting(name, names)
-    for option in () if task is None else task.options:
-        if option.setting in same:
-            return f"did you mean '--{option.name.replace('_', '-')}'?"
     alike = [one for one in names if name in one.rpartition(".")[2].split("_")]
     found = list(dict.fromkeys([*same, *alike]))
+    for option in () if task is None else task.options:
+        if option.setting in same or [option.setting] == found:
+            return f"did you mean '--{option.name.replace('_', '-')}'?"
     if len(found) == 1:
         return f"it is a setting: write --set {found[0]}=VALUE"
     if found and not any(one.startswith(wrong) for one in known):

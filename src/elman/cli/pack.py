@@ -33,10 +33,12 @@ def pack(
         raise UsageError(f"--part-mib cannot be {part_mib}", "use a finite number")
     packed = write(run, out, part_bytes=int(part_mib * MEBIBYTE), exact=exact, small=small)
     if packed.going_on is not None:
-        talk_notes([f"the run goes on; packed as it was after update {packed.going_on:,}"])
+        note = f"another process has the run: packed as it was after update {packed.going_on:,}"
+        talk_notes([f"{note} (--set training.checkpoint_seconds=N: how often it is saved)"])
     if json:
         parts = [str(part) for part in packed.parts]
-        result_json({"parts": parts, "bytes": packed.num_bytes, "unpacked": packed.num_unpacked})
+        found = {"parts": parts, "bytes": packed.num_bytes, "unpacked": packed.num_unpacked}
+        result_json(found | {"going_on": packed.going_on})
         return
     rows = [("parts", number(len(packed.parts))), ("size", size(packed.num_bytes))]
     rows += [("unpacked", size(packed.num_unpacked)), ("written to", str(out))]

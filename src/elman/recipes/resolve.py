@@ -103,7 +103,18 @@ def resolve(
     config, unread = read_over(task, proposal.base, proposal.asked)
     if recipe is not None:
         notes += [f"{path} of the recipe is not used" for path in unread]
+    _check_vocabulary(config)
     return Resolved(config, [*notes, *proposal.notes(config)])
+
+
+def _check_vocabulary(config: Any) -> None:
+    """Refuse a new run with a vocabulary to which all of its text would be unknown."""
+    size = getattr(getattr(config, "tokenizer", None), "vocab_size", 0)
+    if 0 < size < 3:
+        raise UsageError(
+            f"tokenizer.vocab_size cannot be {size}",
+            "use 3 or more: two tokens are the boundary and the unknown one",
+        )
 
 
 def resolve_resumed(

@@ -8,7 +8,7 @@ once. Bytes are compressed, the higher and the lower ones of numbers apart. A re
 on as it would have, to that rounding; with `exact`, nothing is rounded, and with `small` more is:
 large tensors to whole numbers of steps (`rounding.py`).
 
-A run that another process trains is packed as of its last checkpoint.
+A run that another process has is packed as of its last checkpoint.
 
 The pack is one file of tensors (`base.tensor_files`, with checksums), cut into parts of a limited
 size: `NAME.1-of-3`, `NAME.2-of-3` and so on. Nothing in it is executed.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import shutil
 import zlib
@@ -62,7 +63,7 @@ class Packed:
     num_unpacked: int
     """Bytes of the run folder's files."""
     going_on: int | None
-    """The update that was packed, of a run that another process trains."""
+    """The update that was packed, of a run that another process has."""
 
 
 def pack(
@@ -81,7 +82,7 @@ def pack(
         raise UsageError("a part must have at least one byte", "give --part-mib a larger number")
     if out.exists() and any(_PART.fullmatch(path.name) for path in out.iterdir()):
         raise UsageError(f"{out} has parts already", "choose another folder, or remove them first")
-    with _at_rest(run) as folder, explained(out):
+    with explained(out), _at_rest(run, out) as folder:
         contents = _Contents(exact, small)
         num_unpacked = 0
         files = {
@@ -110,13 +111,17 @@ def pack(
 
 
 @contextmanager
-def _at_rest(run: Path) -> Iterator[Path]:
-    """Lock the run folder; if another process trains there, make a copy between two checkpoints."""
+def _at_rest(run: Path, beside: Path) -> Iterator[Path]:
+    """Lock the run folder; if another process has it, make a copy between two checkpoints, in the
+    folder `beside`."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(run))
         except InUse:
-            copy = stack.enter_context(owned_folder()) / "run"
+            if not (run / STATE_FILE).exists():  # not trained, or without a checkpoint yet
+                raise
+            make_folder(beside)
+            copy = stack.enter_context(owned_folder(beside)) / "run"
             _copy(run, copy)
             run = copy
         yield run
@@ -125,17 +130,15 @@ def _at_rest(run: Path) -> Iterator[Path]:
 def _copy(run: Path, copy: Path) -> None:
     for _ in range(COPY_TRIES):
         before = _identity(run / STATE_FILE)
-        if before is None:
-            raise ElmanError(f"{run} has no checkpoint yet", "wait for the first one")
         shutil.rmtree(copy, ignore_errors=True)
-        for path in run.rglob("*"):
-            place = path.relative_to(run)
-            if path.is_dir() or any(part.startswith(".") for part in place.parts):
-                continue  # temporary files are in hidden folders
-            (copy / place).parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):
-                shutil.copyfile(path, copy / place)
-        if _identity(run / STATE_FILE) == before:
+        for folder, folders, names in os.walk(run):
+            folders[:] = [name for name in folders if not name.startswith(".")]  # temporary ones
+            here = copy / Path(folder).relative_to(run)
+            here.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(Path(folder, name), here / name)
+        if before is not None and _identity(run / STATE_FILE) == before:
             return
     raise ElmanError(
         f"checkpoints of {run} are written faster than they are copied", "wait until it has ended"

@@ -12,7 +12,7 @@ from elman.base.errors import ElmanError, UsageError
 from elman.terminal.console import talk, talk_notes
 from elman.text.line_limit import longest_line, too_long
 
-EMPTY = "stdin is empty: there is nothing to do"
+EMPTY = "there is no line to read"
 KEPT_IN_MEMORY = 1 << 24
 """Bytes of stdin that are kept without a file."""
 

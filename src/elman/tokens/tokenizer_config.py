@@ -52,11 +52,6 @@ class TokenizerConfig:
         if self.kind not in known and ":" not in self.kind:
             raise UsageError(f"'tokenizer.kind' cannot be '{self.kind}'", nearest(self.kind, known))
         at_least("tokenizer.vocab_size", self.vocab_size, 0)
-        if 0 < self.vocab_size < 3:  # all of the text would be unknown
-            raise UsageError(
-                f"tokenizer.vocab_size cannot be {self.vocab_size}",
-                "use 3 or more: two tokens are the boundary and the unknown one",
-            )
         at_least("tokenizer.min_count", self.min_count, 0)
         if self.file is not None:
             names: tuple[str, ...] = ("vocab_size", "min_count", "lowercase")

@@ -171,9 +171,15 @@ class Budget:
         return None if progress <= before else (now - since) / (progress - before) * (1 - progress)
 
     def wants_validation(
-        self, progress: Progress, epoch_ended: bool, num_tokens: int, validation_seconds: float
+        self,
+        progress: Progress,
+        epoch_ended: bool,
+        num_tokens: int,
+        validation_seconds: float,
+        num_readings: int = 1,
     ) -> bool:
-        """Return whether to validate now; it reads `num_tokens` and takes `validation_seconds`."""
+        """Return whether to validate now; it reads `num_tokens`, for two averages twice, and takes
+        `validation_seconds`."""
         if self.training.validate_every:
             return progress.step % self.training.validate_every == 0
         if self.total is None:
@@ -182,7 +188,7 @@ class Budget:
             if progress.step - max(0, progress.validated_step) < LEAST_INTERVAL:
                 return False
             is_early = len(progress.valid_losses) < VALIDATED_EPOCHS
-            least = TRAINED_PER_VALIDATED if is_early else LATER_PER_VALIDATED
+            least = TRAINED_PER_VALIDATED if is_early else LATER_PER_VALIDATED * num_readings
             return progress.tokens - progress.validated_tokens >= least * num_tokens
         training_per_validation = (1 - VALIDATION_SHARE) / VALIDATION_SHARE
         interval = max(self.total / MOST_VALIDATIONS, training_per_validation * validation_seconds)

@@ -248,7 +248,11 @@ class _Loop:
                 reported, tokens_then = budget.seconds(), progress.tokens
             epoch_ended = self.trainable.batches.epoch != epoch
             if budget.wants_validation(
-                progress, epoch_ended, self._num_validated(), self.validation_seconds
+                progress,
+                epoch_ended,
+                self._valid_tokens,
+                self.validation_seconds,
+                1 if self.averages.later is None else 2,
             ):
                 before = budget.seconds()
                 yield self._validate()
@@ -333,8 +337,11 @@ class _Loop:
 
     def _num_validated(self) -> int:
         """Tokens that a validation reads: of two averages, each reads all."""
-        num_tokens = self.progress.valid_limit or self.trainable.valid_tokens
-        return num_tokens * (1 if self.averages.later is None else 2)
+        return self._valid_tokens * (1 if self.averages.later is None else 2)
+
+    @property
+    def _valid_tokens(self) -> int:
+        return self.progress.valid_limit or self.trainable.valid_tokens
 
     def _sample(self) -> str | None:
         sample = self.trainable.sample

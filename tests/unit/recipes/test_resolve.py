@@ -343,3 +343,9 @@ def test_a_number_is_no_path(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.txt").write_text("the cat sat\n" * 200)
     with pytest.raises(ElmanError, match="5"):
         resolve("lm", [str(tmp_path / "a.txt")], settings={name: 5}, device="cpu")
+
+
+def test_a_tiny_vocabulary_is_refused_in_new_runs_only(plain: str) -> None:
+    with pytest.raises(UsageError, match="vocab_size cannot be 2"):
+        resolve("lm", [plain], settings={"tokenizer": {"vocab_size": 2}})
+    assert TokenizerConfig(vocab_size=2).vocab_size == 2  # as in the config of a saved run

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from elman.base.errors import ElmanError, UsageError
+from elman.runs.lock import locked
 from elman.runs.packing import pack, unpack
 from elman.runs.run_folder import CONFIG_FILE, MODEL_FILE, STATE_FILE
 from elman.train import checkpoint
@@ -205,3 +206,22 @@ def test_no_file_is_written_outside(tmp_path: Path) -> None:
 def test_a_folder_without_parts_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"{run} has no part of a packed run"):
         unpack([run], tmp_path / "back")
+
+
+def test_a_run_that_another_process_has_is_copied_without_its_temporary_files(
+    run: Path, tmp_path: Path
+) -> None:
+    unfinished = run / "train" / ".elman-00112233"
+    unfinished.mkdir()
+    (unfinished / "state.safetensors").write_text("half")
+    with locked(run):
+        packed = pack(run, tmp_path / "packs", exact=True)
+    assert packed.going_on == 6
+    unpack(packed.parts, tmp_path / "again")
+    assert sorted(path.name for path in (tmp_path / "again").rglob("*") if path.is_file()) == [
+        *("config.json", "metrics.jsonl", "model.safetensors", "state.safetensors")
+    ]
+    (run / STATE_FILE).unlink()
+    with locked(run), pytest.raises(UsageError, match="in use"):
+        pack(run, tmp_path / "more")
+    assert not (tmp_path / "more").exists()

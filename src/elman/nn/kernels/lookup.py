@@ -24,8 +24,9 @@ from elman.nn.shapes import Float, Int
 with warnings.catch_warnings():
     # torch 2.11 and 2.12 warn once in a process, whatever `check_invariants` says: it is over here.
     warnings.simplefilter("ignore")
-    none = torch.empty(2, 0, dtype=torch.int64), torch.empty(0)
-    torch.sparse_coo_tensor(*none, (1, 1), check_invariants=False)
+    torch.sparse_coo_tensor(
+        torch.empty(2, 0, dtype=torch.int64), torch.empty(0), (1, 1), check_invariants=False
+    )
 
 
 def serves(weight_VE: Tensor) -> bool:

@@ -124,6 +124,8 @@ def guess_format(name: str, lines: Iterable[str]) -> Format:
     # always punctuation, in which sentences end too.
     rows = [line.split(" ") for line in full]
     regular = len({len(row) for row in rows}) == 1 and 1 < len(rows[0]) <= _MOST_COLUMNS
+    if regular and len(rows) > 1 and _is_header(rows[0], len(rows[0]) - 1):
+        rows = rows[1:]
     last = [row[-1] for row in rows] if regular else []
     tagged = all(map(_TAG.fullmatch, last)) and any(tag[:1].isalpha() for tag in last)
     return "columns" if tagged else "text"

@@ -154,6 +154,7 @@ def test_malformed_columns_name_file_and_line() -> None:
         ("stdin", CONLLU, "conllu"),
         ("stdin", "a\tO\n\nb\tO\n", "columns"),
         ("stdin", "a X O\nb X O\n", "columns"),
+        ("stdin", "word pos ner\na X O\nb X B-ORG\n", "columns"),
         ("stdin", "A sentence as people write them.\nAnd one.\n", "text"),
         ("stdin", "", "text"),
         ("stdin", "the teacher found her book.\n", "text"),
