@@ -56,6 +56,11 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
     best: dict[int, Any] = {}
 
     def say(trial: Any) -> None:
+        is_best = trial.perplexity <= getattr(best.get(trial.model), "perplexity", math.inf)
+        if is_best:
+            best[trial.model] = trial
+        elif not trial.seconds:  # one of many temperatures, from one reading
+            return
         place = f"model {trial.model + 1}: " if handle.parts else ""
         text = f"{place}{trial.setting}: perplexity {number(trial.perplexity)}"
         if trial.seconds:
@@ -63,8 +68,6 @@ def adapted(handle: Any, ways: dict[str, Any], tune: Sequence[str] | None = None
         if trial.left:
             text += f"; at least {trial.left} more, {duration(trial.left * trial.seconds)}"
         talk(text)
-        if trial.perplexity <= getattr(best.get(trial.model), "perplexity", math.inf):
-            best[trial.model] = trial
 
     try:
         found = handle.adapting(**ways, tune=tune, on_trial=say, on_note=_say)

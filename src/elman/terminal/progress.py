@@ -35,6 +35,8 @@ class Progress:
         """The time and the progress of the validation that was shown last."""
         self._held: Report | None = None
         """The last validation, if it was not shown."""
+        self._held_best: Report | None = None
+        """The best one, likewise: it is shown before a later one that is not the best."""
         self._sampled: float | None = None
         """When a sample was last shown."""
         self._unseen: Report | None = None
@@ -59,7 +61,7 @@ class Progress:
             self._validation(report)
         elif report.kind in ("done", "stopped"):
             if self._held is not None:
-                self._display.say(valid_line(self._held))
+                self._say_valid(self._held)
                 self._held = None
             if report.kind == "done" and self._unseen is not None:
                 self._display.say(f"text by the model after step {self._unseen.step:,}:")
@@ -73,12 +75,19 @@ class Progress:
             share = round(done - done_then, 9)
             if now - then < SECONDS_BETWEEN_VALIDATIONS and share < RUN_BETWEEN_VALIDATIONS:
                 self._held = report
+                self._held_best = report if report.best else self._held_best
                 self._unseen = report if report.sample else self._unseen
                 return
         self._validated, self._held = (now, done), None
-        self._display.say(valid_line(report))
+        self._say_valid(report)
         if report.sample:
             self._sample(report, report.sample, now)
+
+    def _say_valid(self, report: Report) -> None:
+        if self._held_best is not None and not report.best:
+            self._display.say(valid_line(self._held_best))
+        self._held_best = None
+        self._display.say(valid_line(report))
 
     def _sample(self, report: Report, sample: str, now: float) -> None:
         if self._sampled is not None and now - self._sampled < SECONDS_BETWEEN_SAMPLES:

@@ -137,3 +137,19 @@ def test_a_notebook_gets_a_bar(
         bar.show(VALID)
     assert shown[0].startswith('<progress value="0.500" max="1"></progress> step 1,200')
     assert "validation after step 1,200" in capsys.readouterr().err
+
+
+def test_the_best_validation_is_shown_before_a_later_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    plain = replace(VALID, sample=None, note=None)
+    with progress.Progress() as shown:
+        for step, best in ((1, True), (2, True), (3, False), (9, False), (10, False)):
+            now[0] = float(step)
+            shown.show(replace(plain, step=step, best=best, progress=step / 1000))
+        shown.show(Report(kind="done", step=10))
+    lines = capsys.readouterr().err.strip("\n").split("\n")
+    assert [line.partition(":")[0].rpartition(" ")[2] for line in lines] == ["1", "2", "9", "10"]
+    assert ["best" in line for line in lines] == [True, True, False, False]
