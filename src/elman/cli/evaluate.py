@@ -129,6 +129,7 @@ def evaluate(
     from elman.runs.run_folder import check_run_folder
     from elman.text.converting import check_column, utf8_files
     from elman.text.records import TEXT, plain_sheets
+    from elman.text.repeated import learnt_texts
 
     ways = ways_to_adapt(
         adapt=adapt,
@@ -199,6 +200,7 @@ def evaluate(
             if not found:  # the files of the first model are those that were typed
                 check_column(column, texts, data)
                 talk_notes(plain_sheets(data))
+            talk_notes(learnt_texts([r.config.data.train for r in handle.runs], data))
         evaluation = evaluations[name] = handle.evaluate(data, **given)
         talk_notes(_notes(evaluation))
         exact = None

@@ -55,6 +55,16 @@ def repeated_texts(train: Sequence[str], valid: Sequence[str], test: Sequence[st
     return notes
 
 
+def learnt_texts(train: Iterable[Sequence[str]], measured: Sequence[str]) -> list[str]:
+    """Return a note if files to measure are among the training files of runs."""
+    known = set(chain.from_iterable(train))
+    found = [file for file in expand(measured) if str(file.resolve()) in known]
+    if not found:
+        return []
+    are = "is training text" if len(found) == 1 else "are training texts"
+    return [f"{_listed(found)} {are} of the model: the figures are too good"]
+
+
 def repeated_rows(
     train: Iterable[Hashable], held_out: Mapping[str, Sequence[Hashable]], what: str
 ) -> list[str]:

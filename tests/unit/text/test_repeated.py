@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elman.text.repeated import HEAD, repeated_texts
+from elman.text.repeated import HEAD, learnt_texts, repeated_texts
 
 
 @pytest.fixture
@@ -105,3 +105,12 @@ def test_many_files_are_named_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
         "5 of 5 validation texts are also training texts, so the figures are too good: "
         "0.txt, 1.txt, 2.txt and 2 more"
     )
+
+
+def test_texts_of_a_run_that_are_measured(tmp_path: Path) -> None:
+    one, other = (tmp_path / name for name in ("one.txt", "other.txt"))
+    for file in (one, other):
+        file.write_text("a text")
+    (note,) = learnt_texts([[str(one)], []], [str(one), str(other)])
+    assert note == f"{one} is training text of the model: the figures are too good"
+    assert learnt_texts([[str(one)]], [str(other)]) == []
