@@ -56,8 +56,9 @@ MANY_WORDS = 20_000
 """Tokens of a text that probably has more than a few thousand different words."""
 MANY_EPOCHS = 3.0
 """Passes over the text from which on a GPU regularises as AWD-LSTM does."""
-OFTEN = 40.0
-"""Passes over a text of words from which on a CPU, too, regularises as AWD-LSTM does."""
+OFTEN = {"symbols": 30.0, "words": 40.0}
+"""Passes over a text from which on a CPU, too, regularises as AWD-LSTM does: all of it for words,
+dropout of weights for characters."""
 EPOCHS_TO_AVERAGE = 30.0
 """Passes over a text of words from which on AWD-LSTM keeps its constant rate and its average."""
 AWD_TOKENS = {"symbols": 1.2e6, "words": 5e5}
@@ -124,6 +125,7 @@ REGULARISED: dict[str, Any] = {
     "model": {"dropout_embedding": AWD["model.dropout_embedding"], "weight_drop": 0.5},
     "training": {"shuffle_lanes": True},
 }
+DROPPED_WEIGHTS: dict[str, Any] = {"model": {"weight_drop": 0.4}}
 """What AWD-LSTM has against overfitting besides dropout."""
 AWD_SYMBOLS: dict[str, Any] = {
     **dict(zip(WORDS, (128, 150, 500, 0.1, 0.25, 0.1, 0.5), strict=True)),
@@ -239,12 +241,13 @@ class Plan:
 
     @property
     def reads_often(self) -> bool:
-        """Whether a CPU reads words so often that they need the regularisation of AWD-LSTM.
+        """Whether a CPU reads the text so often that it needs the regularisation of AWD-LSTM.
 
         Python's manual, 84,000 words, in equal time of a core: 10.77 after 50 epochs of 384 units
-        with it, 11.40 after 166 of 192 without (docs/log/2026-11-16-automatic.md).
+        with it, 11.40 after 166 of 192 without. Its characters, in 29 and 33 epochs: 2.93 and 3.04
+        (docs/log/2026-11-16-automatic.md).
         """
-        return self.text.unit == "words" and self.epochs >= OFTEN
+        return self.epochs >= OFTEN[self.text.unit]
 
     @property
     def dropout(self) -> float:
@@ -323,7 +326,9 @@ def _on_cpu(plan: Plan) -> dict[str, Any]:
             "precision": "auto",
         },
     }
-    return merge(found, REGULARISED) if plan.reads_often else found
+    if not plan.reads_often:
+        return found
+    return merge(found, REGULARISED if is_word else DROPPED_WEIGHTS)
 
 
 def _rate(learning_rate: float, width: int) -> float:

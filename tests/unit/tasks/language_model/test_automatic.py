@@ -129,6 +129,13 @@ def test_words_that_are_read_often_are_regularised_as_awd_lstm() -> None:
     assert any("dropout 0.5, weight drop 0.5, penalties on activations" in note for note in notes)
 
 
+def test_weights_are_dropped_where_characters_are_read_often() -> None:
+    cores = Machine("cpu", "2 cores", 6.3)
+    often, seldom = (chosen(a_text(470_000), cores, minutes=minutes).model for minutes in (5, 1))
+    assert (often.weight_drop, seldom.weight_drop) == (0.4, 0.0)
+    assert often.dropout_embedding == 0.0
+
+
 @pytest.mark.parametrize("where", [TWO_CORES, H200])
 def test_cells_without_a_recurrent_matrix_have_settings(where: Machine) -> None:
     """Dropout of weights was chosen for them as for an LSTM, and then refused."""
